@@ -15,7 +15,7 @@ pub enum Error {
         shape: Vec<i64>,
         /// The product of the sizes that are not 0.
         elements: i64,
-        /// Most elements of a buffer.
+        /// The maximum number of elements of a buffer.
         limit: i64,
     },
     /// A movement op with an argument that does not fit its source.

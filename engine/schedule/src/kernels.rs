@@ -209,7 +209,7 @@ impl Tree<'_> {
         if node.op() == Op::ReduceAxis {
             let before = self.reduction.replace(node.clone());
             let is_legal =
-                before.is_none_or(|before| before == *node || rows::is_alike(&before, node));
+                before.is_none_or(|before| before == *node || rows::have_same_rows(&before, node));
             assert!(is_legal, "all reductions of a kernel are over the same rows");
             let src = &node.src()[0];
             if tracker.size() == size_of(node) {
@@ -218,7 +218,7 @@ impl Tree<'_> {
             } else {
                 let expected = rows::broadcast_tracker(node).expect("only rows are broadcast");
                 assert!(
-                    rows::is_same(tracker, &expected),
+                    rows::are_equal(tracker, &expected),
                     "a reduction is broadcast along its rows"
                 );
             }

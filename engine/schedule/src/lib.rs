@@ -1,14 +1,14 @@
 //! From a tensor graph to ordered kernels and their buffers.
 //!
-//! In: tensor-level nodes that are asked for. Out: a list of kernels in the order in which they
-//! run, each a tree over views (`Sink(Store(..))`) with the buffers of its parameters, and for each
-//! node that was asked for the buffer that will hold it, or the constant that it is. Nothing is
-//! computed or compiled here.
+//! In: the requested nodes of tensor level. Out: the kernels in the order in which they run, each a
+//! tree over views (`Sink(Store(..))`) with the buffers of its parameters; and for each requested
+//! node the buffer that will hold it, or the constant that it is. Nothing is computed or compiled
+//! here.
 //!
-//! Seven passes, see [`PASSES`]: constants fold; movement ops become views; operands of large
-//! contractions are laid out as panels, if that is asked for; nodes that need a buffer are chosen;
-//! each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are shared.
-//! What decides about fusion is written down in `realize`.
+//! Seven passes, see [`PASSES`]: constants are folded; movement ops become views; operands of large
+//! contractions are packed into panels, if that is enabled; the nodes that need a buffer are
+//! chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are
+//! shared. The rules of fusion are in `realize`.
 
 mod error;
 mod fold;
@@ -28,27 +28,29 @@ pub use pass::{PASSES, Pass, schedule, stages};
 pub use tuning::MAX_KERNEL_NODES;
 pub use views::part_of;
 
-/// Most elements that one buffer may hold.
+/// The maximum number of elements of a buffer.
 pub const MAX_BUFFER_ELEMENTS: i64 = 1 << 32;
 
 /// Options of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// True if several nodes may share a kernel; if not, each has a buffer of its own.
+    /// True if several nodes may be computed by one kernel. If not, each node has a buffer.
     pub fuse: bool,
     /// True if views are merged as movement ops are applied (tinygrad's `MERGE_VIEW`).
     pub merge_views: bool,
-    /// True if operands of large contractions are packed into panels, which vectors read well.
+    /// True if operands of large contractions are packed into panels, of which vectors read
+    /// contiguous elements.
     pub pack: bool,
-    /// True if reductions of the same rows, and elementwise ops of their results with the rows,
-    /// share a kernel.
+    /// True if reductions over the same rows share a kernel, together with the elementwise ops that
+    /// combine their results with the rows.
     pub rows: bool,
-    /// The sizes from which on operands are packed.
+    /// The minimum sizes of operands that are packed.
     pub thresholds: Thresholds,
 }
 
 impl Options {
-    /// Returns the options with packing and row kernels on for CPUs with vectors, else off.
+    /// Returns these options with packing and row kernels enabled if the target is a CPU with
+    /// vectors, and disabled otherwise.
     pub fn suited(self, has_vectors: bool) -> Options {
         Options { pack: has_vectors, rows: has_vectors, ..self }
     }
@@ -78,15 +80,15 @@ pub struct Item {
 /// Kernels in execution order, and the buffers of their results.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The kernels; each reads only inputs and buffers that earlier ones wrote.
+    /// The kernels; each reads only inputs and buffers that earlier kernels write.
     pub items: Vec<Item>,
-    /// For each requested node, in the same order: `Reshape(Buffer)` or `Buffer`; if all elements
-    /// are the same constant, that constant, reshaped and expanded (see [`constant_of`]).
+    /// For each requested node, in the same order, `Buffer` or `Reshape(Buffer)`. If all its
+    /// elements are the same constant, that constant, reshaped and expanded (see [`constant_of`]).
     pub outputs: Vec<UOp>,
 }
 
-/// Returns the value of a constant output of a schedule: `Const` under any number of `Reshape` and
-/// `Expand`.
+/// Returns the constant that an output of a schedule is: a `Const` under any number of `Reshape`
+/// and `Expand`. `None` if the output is in a buffer.
 pub fn constant_of(node: &UOp) -> Option<Constant> {
     let mut node = node;
     while matches!(node.op(), Op::Reshape | Op::Expand) {
@@ -107,7 +109,7 @@ fn buffer_of(output: &UOp) -> Option<Buffer> {
     }
 }
 
-/// Reshapes a `Buffer` to `shape`, if necessary.
+/// Reshapes a `Buffer` node to `shape`, if it does not have that shape.
 fn shaped(buffer: UOp, shape: &[i64]) -> UOp {
     if buffer.shape() == Some(shape) {
         return buffer;

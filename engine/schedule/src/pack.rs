@@ -1,10 +1,10 @@
 //! Pass "pack": packs operands of large contractions into panels.
 //!
-//! If in `sum(x * y)` the factor `x` is invariant along an output axis `j` and `y` along others,
-//! each element of `y` is read many times. So `y` is packed with a block of `j` innermost and the
-//! reduced axes around it, by a `contiguous` of a permuted view. Vector lanes along `j` then read
-//! adjacent elements, and a tile of the output reads one panel of `y` after the other. The order of
-//! the reduction stays the same.
+//! Take `sum(x * y)`, where `x` is invariant along an output axis `j`, and `y` is invariant along
+//! other output axes, so that each element of `y` is read many times. Then `y` is packed by a
+//! `contiguous` of a permuted view, in which a block of `j` is innermost and the reduced axes are
+//! next to it. Vector lanes along `j` then read adjacent elements, and a tile of the output reads
+//! one panel of `y` after the other. The order of the reduction stays the same.
 
 use gradiff_graph::{Arg, Dims, Op, Pairs, Thresholds, UOp};
 use rustc_hash::FxHashMap;
@@ -13,7 +13,7 @@ use crate::shape_of;
 use crate::tuning::PANEL_WIDTHS;
 use crate::views::{Viewed, split};
 
-/// Packs operands; `None` if there is nothing to pack.
+/// Packs operands and returns the new outputs; `None` if there is nothing to pack.
 pub(crate) fn pack(viewed: &Viewed, thresholds: &Thresholds) -> Option<Vec<UOp>> {
     let mut packed: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut is_changed = false;
@@ -40,7 +40,7 @@ struct Contraction {
     reduced: Vec<usize>,
 }
 
-/// Returns whether an operand is invariant along an axis.
+/// Returns whether an operand has the same elements at all indices of an axis.
 fn is_invariant(operand: &UOp, axis: usize) -> bool {
     let (_, tracker) = split(operand);
     let top = tracker.views().last();
@@ -62,12 +62,12 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
         return None;
     }
     let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
-    let outputs = || (0..shape.len()).filter(|axis| !reduced.contains(axis));
-    let last = outputs().rfind(|axis| shape[*axis] != 1);
+    let output_axes = || (0..shape.len()).filter(|axis| !reduced.contains(axis));
+    let last = output_axes().rfind(|axis| shape[*axis] != 1);
     let mut best: Option<(bool, Contraction)> = None;
     for (operand, y) in product.src().iter().enumerate() {
         let x = &product.src()[1 - operand];
-        let invariant: Vec<usize> = outputs().filter(|axis| is_invariant(y, *axis)).collect();
+        let invariant: Vec<usize> = output_axes().filter(|axis| is_invariant(y, *axis)).collect();
         let reuse: i64 = invariant.iter().map(|axis| shape[*axis]).product();
         if reuse < thresholds.pack_reuse {
             continue;
@@ -75,7 +75,8 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
         if is_compact(y, &reduced, thresholds.pack_row_bytes) {
             return None;
         }
-        for axis in outputs().filter(|axis| !invariant.contains(axis) && is_invariant(x, *axis)) {
+        let is_packable = |axis: &usize| !invariant.contains(axis) && is_invariant(x, *axis);
+        for axis in output_axes().filter(is_packable) {
             let Some(width) = PANEL_WIDTHS.into_iter().find(|width| shape[axis] % width == 0)
             else {
                 continue;
@@ -120,7 +121,8 @@ impl Contraction {
             let axes = Dims::from_vec(axes.iter().map(|axis| *axis as i64).collect());
             UOp::new(Op::Permute, node.dtype(), [node], Arg::Dims(axes))
         };
-        // Removes repetition from `y`, packs it, and restores the order of its axes.
+        // Removes the repetition of elements from `y`, packs it, and restores the order of its
+        // axes.
         let y = &product.src()[*operand];
         let mut sizes = shape.to_vec();
         invariant.iter().for_each(|axis| sizes[*axis] = 1);

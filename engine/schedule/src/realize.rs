@@ -5,10 +5,10 @@
 //! 2. a view repeats its elements (expand), unless they are cheaper to compute again;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
-//! 5. it is the end of a reduction's chain: a kernel has one reduction, and the elementwise ops
-//!    after it have the reduced shape. So the chain ends at a node that several kernels use, at
-//!    another reduction, and at a view that does more than reshape. It ends before a widening cast
-//!    rather than after it, since the narrow value takes less memory.
+//! 5. it ends the chain of a reduction: the reduction and the elementwise ops of the reduced shape
+//!    that follow it. A kernel has one such chain, so it ends at a node that several kernels use,
+//!    before another reduction, and before a view that does more than reshape. It ends before a
+//!    widening cast rather than after it, since the narrow value takes less memory.
 //!
 //! With [`Options::rows`] a kernel may have several reductions, if all of them are over the same
 //! last axes of one shape. It then computes row by row, and the result of a reduction may be
@@ -72,7 +72,7 @@ pub(crate) fn is_computed(node: &UOp) -> bool {
     !matches!(node.op(), Op::Buffer | Op::Const | Op::Iota | Op::View)
 }
 
-/// The chain of a node: the node and what is fused below it.
+/// The chain of a node: the node and the nodes below it that are fused with it.
 #[derive(Clone, Copy, Default)]
 struct Chain {
     /// Number of nodes, each counted once for each path to it.
@@ -81,21 +81,24 @@ struct Chain {
     loads: bool,
     /// True if any of them may map zeros to other values.
     is_unsafe_under_pad: bool,
-    /// True if there is a view of a fused node that does more than broadcast rows.
+    /// True if the chain has a view of a fused node that does more than broadcast rows.
     has_view: bool,
 }
 
 /// The kernels that a node is fused into.
 #[derive(Clone, PartialEq, Eq)]
 enum Kernels {
-    /// The kernel of this node.
+    /// Only the kernel whose result is this node.
     One(UOp),
+    /// More than one kernel.
     Several,
 }
 
+/// The choice of the nodes that get a buffer, so far.
 #[derive(Default)]
 struct Chooser {
     realized: FxHashSet<UOp>,
+    /// [`Options::rows`].
     rows: bool,
     chains: FxHashMap<UOp, Chain>,
     kernels: FxHashMap<UOp, Kernels>,
@@ -137,13 +140,14 @@ impl Chooser {
         size_of(base) < tracker.size() && !is_cheap
     }
 
-    /// Returns whether a view does nothing but broadcast the result of a reduction along its rows.
+    /// Returns whether row kernels are enabled and the view does nothing but broadcast the result
+    /// of a reduction along its rows.
     fn is_broadcast(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
         let reductions = self.reductions.get(base);
         self.rows && reductions.is_some_and(|reductions| reductions.is_broadcast_by(tracker))
     }
 
-    /// Returns the chain of a source: a load if it has a buffer.
+    /// Returns the chain of a source: a single load if the source has a buffer.
     fn source_chain(&self, src: &UOp) -> Chain {
         if src.op() == Op::Buffer || self.realized.contains(src) {
             return Chain { nodes: 1, loads: true, ..Chain::default() };
@@ -181,9 +185,9 @@ impl Chooser {
         chain
     }
 
-    /// Returns whether the chain of `node`, which is too long if each path counts, is too long.
-    /// With views each path counts, since each may need nodes of its own; without views, shared
-    /// nodes count once.
+    /// Decides whether a chain is too long for a kernel, given that it is if each node counts once
+    /// for each path to it. With views it is too long, since each path may need nodes of its own.
+    /// Without views each node counts once.
     fn is_too_long(&self, node: &UOp, chain: &Chain) -> bool {
         if chain.has_view {
             return true;
@@ -201,7 +205,7 @@ impl Chooser {
         false
     }
 
-    /// Realizes the source of `node` with the longest chain.
+    /// Gives the source of `node` with the longest chain a buffer.
     fn realize_longest(&mut self, node: &UOp) {
         let sources = node.src().iter().map(|src| split(src).0);
         let fused = sources.filter(|src| self.is_fused(src));
@@ -242,8 +246,8 @@ impl Chooser {
         }
     }
 
-    /// Applies rule 5: ends the chains of reductions that cannot include a node, or that several
-    /// kernels use.
+    /// Applies rule 5: ends the chains of reductions in which `node` cannot be, and the chain at
+    /// `node` if several kernels use it.
     fn end_reductions(&mut self, node: &UOp) {
         let (reductions, ended) = self.fused_reductions(node);
         ended.iter().for_each(|src| self.end_chain(src));
@@ -255,8 +259,8 @@ impl Chooser {
         }
     }
 
-    /// Returns the reductions that are fused with a node, if any, and the sources whose reductions
-    /// cannot be.
+    /// Returns the reductions that are fused with a node, if there are any, and the sources at
+    /// which the chain of a reduction must end, since the node cannot be in it.
     fn fused_reductions(&self, node: &UOp) -> (Option<FusedReductions>, SmallVec<[UOp; 3]>) {
         let (mut fused, mut ended): (Option<FusedReductions>, _) = (None, SmallVec::new());
         for src in node.src() {
@@ -278,13 +282,14 @@ impl Chooser {
         (fused, ended)
     }
 
+    /// Returns the reductions that are fused with a source, unless it has a buffer.
     fn reductions_below(&self, src: &UOp) -> Option<&FusedReductions> {
         let (base, _) = split(src);
         if self.realized.contains(&base) { None } else { self.reductions.get(src) }
     }
 
-    /// Realizes the end of a reduction's chain: the base of `src`, or the source of its widening
-    /// casts.
+    /// Ends the chain of a reduction at `src`: gives a buffer to its base or, if that is one or
+    /// more widening casts, to the source of the first cast.
     fn end_chain(&mut self, src: &UOp) {
         let (mut base, _) = split(src);
         while base.op() == Op::Cast && self.reductions.contains_key(&base.src()[0]) {

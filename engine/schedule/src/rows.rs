@@ -1,8 +1,9 @@
 //! Row kernels: kernels that compute several reductions, row by row.
 //!
-//! All reductions of such a kernel are over the last axes of one shape, its rows. Every other node
-//! has either one value for each row, as a reduction has, or is *broadcast*: it has the full shape.
-//! The only views between the two broadcast the value of each row along the row.
+//! All reductions of such a kernel are over the last axes of the same shape; a row is the elements
+//! along these axes. Every other node either has one value for each row, as a reduction has, or is
+//! *broadcast*: it has the full shape. The only views between the two kinds broadcast the value of
+//! each row along the row.
 
 use gradiff_graph::{Arg, UOp};
 use gradiff_view::ShapeTracker;
@@ -11,22 +12,23 @@ use smallvec::SmallVec;
 use crate::tuning::{MAX_LOOPS, MAX_REDUCTIONS};
 use crate::{shape_of, size_of, views};
 
-/// The reductions that are fused with a node, one or more; all of them are over the same rows.
+/// The reductions, at least one, that are fused with a node. All of them are over the same rows.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedReductions {
     reductions: SmallVec<[UOp; 2]>,
-    /// True if the node has the full shape, that of the sources of the reductions.
+    /// True if the node has the full shape, which is that of the sources of the reductions.
     is_broadcast: bool,
 }
 
 impl FusedReductions {
-    /// Returns the set of one reduction.
+    /// Returns the set of a single reduction, fused with itself.
     pub(crate) fn of(reduction: &UOp) -> FusedReductions {
         let reductions = SmallVec::from_iter([reduction.clone()]);
         FusedReductions { reductions, is_broadcast: false }
     }
 
-    /// Returns the reductions of a view of the node; `None` if the view cannot be in the kernel.
+    /// Returns the reductions that are fused with a view of the node; `None` if the view cannot be
+    /// in the same kernel. `rows` says whether row kernels are enabled.
     pub(crate) fn viewed(&self, tracker: &ShapeTracker, rows: bool) -> Option<FusedReductions> {
         if !self.is_broadcast && views::is_reshape(tracker, &self.reductions[0]) {
             return Some(self.clone());
@@ -38,10 +40,11 @@ impl FusedReductions {
     /// Returns whether a view broadcasts the value of each row along the row.
     pub(crate) fn is_broadcast_by(&self, tracker: &ShapeTracker) -> bool {
         let expected = || broadcast_tracker(&self.reductions[0]);
-        !self.is_broadcast && expected().is_some_and(|expected| is_same(tracker, &expected))
+        !self.is_broadcast && expected().is_some_and(|expected| are_equal(tracker, &expected))
     }
 
-    /// Returns the reductions of a reduction of the node; `None` if that cannot be in the kernel.
+    /// Returns the reductions that are fused with a reduction of the node; `None` if that reduction
+    /// cannot be in the same kernel.
     pub(crate) fn reduced_by(&self, reduction: &UOp) -> Option<FusedReductions> {
         if !self.is_broadcast {
             return None;
@@ -50,24 +53,25 @@ impl FusedReductions {
         row.union(Some(&FusedReductions::of(reduction)), true)
     }
 
-    /// Returns the union with the reductions of another source of the same node; `None` if they
-    /// cannot be in one kernel.
+    /// Returns the union with the reductions that are fused with another source of the same node;
+    /// `None` if they cannot be in the same kernel.
     pub(crate) fn union(
         &self,
-        other: Option<&FusedReductions>,
+        sibling: Option<&FusedReductions>,
         rows: bool,
     ) -> Option<FusedReductions> {
-        let Some(other) = other else { return Some(self.clone()) };
-        let mut both = self.clone();
+        let Some(sibling) = sibling else { return Some(self.clone()) };
+        let mut union = self.clone();
         let is_new = |reduction: &&UOp| !self.reductions.contains(reduction);
-        both.reductions.extend(other.reductions.iter().filter(is_new).cloned());
-        let is_single = both.reductions.len() == 1;
-        let has_same_rows = || is_alike(&self.reductions[0], &other.reductions[0]);
-        let is_row_kernel = || rows && has_same_rows() && both.fits();
-        (self.is_broadcast == other.is_broadcast && (is_single || is_row_kernel())).then_some(both)
+        union.reductions.extend(sibling.reductions.iter().filter(is_new).cloned());
+        let is_single = union.reductions.len() == 1;
+        let has_same_rows = || have_same_rows(&self.reductions[0], &sibling.reductions[0]);
+        let is_row_kernel = || rows && has_same_rows() && union.fits();
+        let fits = self.is_broadcast == sibling.is_broadcast && (is_single || is_row_kernel());
+        fits.then_some(union)
     }
 
-    /// Returns whether they are within the limits of a kernel.
+    /// Returns whether there are few enough reductions, with few enough loops, for a kernel.
     fn fits(&self) -> bool {
         let shape = shape_of(&self.reductions[0].src()[0]);
         let axes = axes(&self.reductions[0]);
@@ -86,12 +90,13 @@ fn axes(reduction: &UOp) -> &[i64] {
 }
 
 /// Returns whether two reductions are over the same rows.
-pub(crate) fn is_alike(x: &UOp, y: &UOp) -> bool {
+pub(crate) fn have_same_rows(x: &UOp, y: &UOp) -> bool {
     let shape = |reduction: &UOp| shape_of(&reduction.src()[0]).to_vec();
     is_over_rows(x) && shape(x) == shape(y) && axes(x) == axes(y)
 }
 
-/// Returns whether a reduction is over the last axes, ignoring those of size 1.
+/// Returns whether a reduction is over the last axes of its source, where axes of size 1 do not
+/// count.
 fn is_over_rows(reduction: &UOp) -> bool {
     let (shape, axes) = (shape_of(&reduction.src()[0]), axes(reduction));
     let first = axes.iter().copied().min().unwrap_or(0);
@@ -99,7 +104,8 @@ fn is_over_rows(reduction: &UOp) -> bool {
     (first as usize..shape.len()).all(is_row)
 }
 
-/// Returns the view that broadcasts a reduction along its rows; `None` if it has no rows.
+/// Returns the view that broadcasts a reduction along its rows; `None` if it is not over rows, or
+/// if each row is a single element.
 pub(crate) fn broadcast_tracker(reduction: &UOp) -> Option<ShapeTracker> {
     let source = &reduction.src()[0];
     let has_rows = is_over_rows(reduction) && size_of(reduction) != size_of(source);
@@ -107,8 +113,8 @@ pub(crate) fn broadcast_tracker(reduction: &UOp) -> Option<ShapeTracker> {
     has_rows.then(|| plain().expand(shape_of(source)).expect("reduced axes have size 1"))
 }
 
-/// Returns whether two trackers are equal after simplification. Others may have the same elements,
-/// too.
-pub(crate) fn is_same(x: &ShapeTracker, y: &ShapeTracker) -> bool {
+/// Returns whether two trackers are equal, or become equal by simplification. Trackers for which
+/// this is false may still have the same elements.
+pub(crate) fn are_equal(x: &ShapeTracker, y: &ShapeTracker) -> bool {
     x == y || x.shape() == y.shape() && x.simplify() == y.simplify()
 }
