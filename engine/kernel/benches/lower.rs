@@ -1,4 +1,4 @@
-//! Measures the time of lowering a kernel from its tree to linear uops.
+//! Measures the lowering of a kernel from its tree to linear uops.
 
 use std::hint::black_box;
 
@@ -8,7 +8,8 @@ use gradiff_kernel::{Options, lower};
 use gradiff_rewrite::Trace;
 use gradiff_view::ShapeTracker;
 
-fn plain(shape: &[i64]) -> ShapeTracker {
+/// The tracker of a row-major array.
+fn row_major(shape: &[i64]) -> ShapeTracker {
     ShapeTracker::from_shape(shape).expect("a small shape")
 }
 
@@ -20,17 +21,18 @@ fn load(slot: usize, size: i64, tracker: ShapeTracker) -> UOp {
     UOp::new(Op::Load, DType::F32, [global(slot, size)], Arg::View(tracker))
 }
 
+/// The tree that stores a value of this shape.
 fn sink(value: UOp, shape: &[i64]) -> UOp {
-    let target = global(0, shape.iter().product());
-    let tracker = Arg::View(plain(shape));
-    let store = UOp::new(Op::Store, DType::Void, [target, value], tracker);
+    let array = global(0, shape.iter().product());
+    let tracker = Arg::View(row_major(shape));
+    let store = UOp::new(Op::Store, DType::Void, [array, value], tracker);
     UOp::new(Op::Sink, DType::Void, [store], Arg::None)
 }
 
 /// Two loads, one transposed, and six ops.
 fn elementwise() -> UOp {
-    let rows = plain(&[4, 8]);
-    let transposed = plain(&[8, 4]).permute(&[1, 0]).expect("two axes");
+    let rows = row_major(&[4, 8]);
+    let transposed = row_major(&[8, 4]).permute(&[1, 0]).expect("two axes");
     let (x, y) = (load(1, 32, rows.clone()), load(2, 32, transposed));
     let two = UOp::constant(Constant::float(DType::F32, 2.0));
     let two = UOp::new(Op::View, DType::F32, [two], Arg::View(rows));
@@ -45,8 +47,8 @@ fn matmul() -> UOp {
     let expand = |tracker: ShapeTracker, shape: [i64; 3]| {
         tracker.reshape(&shape).and_then(|tracker| tracker.expand(&[8, 6, 10]))
     };
-    let x = plain(&[8, 8]).pad(&[(0, 0), (1, 1)]).expect("a pad");
-    let y = plain(&[10, 6]).permute(&[1, 0]).expect("two axes");
+    let x = row_major(&[8, 8]).pad(&[(0, 0), (1, 1)]).expect("a pad");
+    let y = row_major(&[10, 6]).permute(&[1, 0]).expect("two axes");
     let x = load(1, 64, expand(x, [8, 1, 10]).expect("a row"));
     let y = load(2, 60, expand(y, [1, 6, 10]).expect("a column"));
     let arg = Arg::Reduce(Op::Add, Dims::from_slice(&[2]));

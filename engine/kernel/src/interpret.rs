@@ -26,8 +26,8 @@ const LIMIT: usize = 1 << 24;
 ///
 /// # Errors
 /// `OutOfBounds` or `UndefinedIndex` if a load or store whose gate is true is outside its memory,
-/// `TooLarge` if a value would have more than 2^24 elements, `Malformed` for a graph that is neither
-/// a kernel tree nor a lowered kernel.
+/// `TooLarge` if a value would have more than 2^24 elements, `Malformed` for a graph that is
+/// neither a kernel tree nor a lowered kernel.
 pub fn interpret(root: &UOp, memories: &mut [Vec<Option<Constant>>]) -> Result<(), Error> {
     if root.op() != Op::Sink {
         return Err(malformed("the root is not a sink"));

@@ -1,8 +1,8 @@
-//! One kernel: from its tree over views to linear uops.
+//! Lowering of a kernel, from its tree over views to linear uops.
 //!
 //! In: `Sink(Store(data0, value))` whose loads, constants and stores carry shape trackers. Out: a
-//! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. In between run the
-//! passes of [`PASSES`], each from graph to graph, so that the kernel can be printed and, with
+//! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. First the passes of
+//! [`PASSES`] run, each from graph to graph, so that the kernel can be printed and, with
 //! [`interpret`], run after any of them; then those of [`LINEAR_PASSES`]. This crate knows no
 //! device and no buffer: arrays are slots, and [`Target`](gradiff_graph::Target) says what a device
 //! supports.

@@ -179,7 +179,8 @@ pub const LINEAR_PASSES: [LinearPass; 4] = [
     },
     Pass {
         name: "contract",
-        promise: "a float product that is only added is part of a multiply-add, if allowed and fast",
+        promise: "a float product that is only added is part of a multiply-add, if allowed and \
+                  fast",
         run: |linear, ctx| Ok(contract::contract(linear, &ctx.target, ctx.options.rewrite.mode)),
     },
     Pass {

@@ -6,7 +6,7 @@
 use gradiff_graph::{Instruction, Linear, Op};
 use rustc_hash::FxHashMap;
 
-/// Moves such uops down, but never past a loop boundary, a store or a barrier.
+/// Moves these uops down, but not past a loop boundary, a store or a barrier.
 pub(crate) fn sink_to_use(linear: Linear) -> Linear {
     let Linear { name, uops } = linear;
     let is_sunk = sunk(&uops);
@@ -18,7 +18,7 @@ pub(crate) fn sink_to_use(linear: Linear) -> Linear {
         new: Vec::new(),
     };
     let mut pending = Vec::new();
-    // The last pending uop that reads each accumulator.
+    // For each accumulator, the last pending uop that reads it.
     let mut readers: FxHashMap<u32, usize> = FxHashMap::default();
     for (at, is_sunk) in is_sunk.into_iter().enumerate() {
         if is_sunk {
@@ -32,7 +32,7 @@ pub(crate) fn sink_to_use(linear: Linear) -> Linear {
         }
         match order.old[at].op {
             op if is_barrier(op) => pending.drain(..).for_each(|at| order.put_pending(at)),
-            // Other readers need the accumulator's value from before the assignment.
+            // A reader other than the new value needs the value from before the assignment.
             Op::Assign => {
                 let (accumulator, value) = (order.old[at].src[0], order.old[at].src[1] as usize);
                 let reader = readers.remove(&accumulator).filter(|reader| *reader != value);
@@ -45,8 +45,9 @@ pub(crate) fn sink_to_use(linear: Linear) -> Linear {
     Linear { name, uops: order.new }
 }
 
-/// Returns which uops are sunk: broadcasts of loads that have no other user, with the loads; and
-/// the new value of an accumulator, if it reads no other accumulator.
+/// Returns for each uop whether it is sunk. A broadcast and its load are, if the load has no other
+/// user; so is the new value of an accumulator, if it has no other user and reads no other
+/// accumulator.
 fn sunk(uops: &[Instruction]) -> Vec<bool> {
     let mut users = vec![0u32; uops.len()];
     uops.iter().flat_map(|uop| &uop.src).for_each(|source| users[*source as usize] += 1);
@@ -73,8 +74,8 @@ fn sunk(uops: &[Instruction]) -> Vec<bool> {
     is_sunk
 }
 
-/// Returns whether pending uops may not move past this op: memory, or whether they run at all, may
-/// change there.
+/// Returns whether pending uops must stay before this op, since it changes memory or begins or ends
+/// a loop.
 fn is_barrier(op: Op) -> bool {
     matches!(op, Op::Range | Op::EndRange | Op::Store | Op::Barrier)
 }
@@ -82,7 +83,7 @@ fn is_barrier(op: Op) -> bool {
 /// The uops in their new order.
 struct Order {
     old: Vec<Instruction>,
-    /// For each old uop, whether it waits for its first use.
+    /// For each old uop, true while it waits for its first use.
     is_pending: Vec<bool>,
     /// For each old uop, its position in `new`.
     new_positions: Vec<u32>,
@@ -101,6 +102,7 @@ impl Order {
         self.new.push(uop);
     }
 
+    /// Appends a uop if it is pending.
     fn put_pending(&mut self, at: usize) {
         if std::mem::take(&mut self.is_pending[at]) {
             self.put(at);

@@ -16,7 +16,7 @@ pub fn apply(root: &UOp, opt: Opt, setting: Setting<'_>) -> Result<UOp, Error> {
     apply_to(root, &loops(root)?, opt, setting)
 }
 
-/// Applies an opt like [`apply`], given the kernel's loops.
+/// Applies an opt like [`apply`] to a kernel whose loops are known.
 pub(super) fn apply_to(
     root: &UOp,
     loops: &Loops,
@@ -25,14 +25,13 @@ pub(super) fn apply_to(
 ) -> Result<UOp, Error> {
     check(loops, opt, setting).map_err(Error::Illegal)?;
     let next_number = loops.next_number();
-    let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
+    let is_plain_output = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
     let info = match opt.op {
         OptOp::NoLocals => {
-            let plain = loops.list.iter().filter(is_plain);
-            return replace(
-                root,
-                &plain.map(|info| of_kind(info, AxisKind::Global)).collect::<Vec<_>>(),
-            );
+            let outputs = loops.list.iter().filter(is_plain_output);
+            let replacements: Vec<Replacement> =
+                outputs.map(|info| of_kind(info, AxisKind::Global)).collect();
+            return replace(root, &replacements);
         }
         _ => &loops.list[opt.axis],
     };
@@ -70,12 +69,12 @@ pub(super) fn apply_to(
     replace(root, &[replacement])
 }
 
-/// Changes the kind of a loop.
+/// Replaces the range of a loop by one of another kind.
 pub(super) fn of_kind(info: &Loop, kind: AxisKind) -> Replacement {
     Replacement::range(info, range(info.size, info.range.dtype(), kind, info.axis.number))
 }
 
-/// Makes a range.
+/// Makes a range with this trip count, kind and number.
 pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp {
     UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
 }
@@ -86,9 +85,10 @@ pub(super) struct Replacement {
     range: UOp,
     /// The new value.
     value: UOp,
-    /// The ranges over which reductions over the old range run.
+    /// The ranges that take the place of the old range in a reduction over it.
     reduced: Vec<UOp>,
-    /// The range of the accumulators, if there are several; they are reduced in the end.
+    /// The range of the accumulators, if a reduction gets more than one. They are reduced in the
+    /// end.
     accumulators: Option<UOp>,
 }
 
@@ -99,13 +99,15 @@ impl Replacement {
         Replacement { range, value, reduced: vec![new], accumulators: None }
     }
 
-    /// Replaces a node that is not a reduced range by a value.
+    /// Replaces a node over which no reduction runs by a value.
     pub(super) fn value(node: &UOp, value: UOp) -> Replacement {
         Replacement { range: node.clone(), value, reduced: Vec::new(), accumulators: None }
     }
 }
 
-/// Splits a range in two: `outer*amount + inner`, with `new` as the inner or as the outer one.
+/// Splits the range of a loop into an outer and an inner one: the range is `outer*size + inner`,
+/// where `size` is the trip count of the inner one. `new`, of trip count `amount`, becomes the
+/// outer range if `is_outer`, else the inner one.
 fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
     let dtype = info.range.dtype();
     let rest = info.size / amount;
@@ -124,7 +126,7 @@ fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
     }
 }
 
-/// Replaces ranges by values; unrolled ranges become the innermost ones of a reduction.
+/// Applies replacements to a kernel. The unrolled ranges of a reduction become its innermost ones.
 pub(super) fn replace(root: &UOp, replacements: &[Replacement]) -> Result<UOp, Error> {
     let find = |node: &UOp| replacements.iter().find(|replacement| replacement.range == *node);
     let order = root.toposort();
@@ -162,13 +164,13 @@ pub(super) fn replace(root: &UOp, replacements: &[Replacement]) -> Result<UOp, E
     })
 }
 
-/// Rounds the size up to a multiple of `amount`; `i64::MAX` if that overflows.
+/// Rounds a trip count up to a multiple of `amount`; `i64::MAX` if that overflows.
 pub(super) fn padded_size(size: i64, amount: i64) -> i64 {
     size.checked_add(amount - 1).map_or(i64::MAX, |sum| sum / amount * amount)
 }
 
-/// Rounds the trip count up to a multiple of `amount` and shifts the last block inwards, so that it
-/// runs the last `amount` iterations of the loop.
+/// Rounds the trip count up to a multiple of `amount` and shifts the last block inwards, so that
+/// this block consists of the last `amount` iterations of the loop.
 fn shift_inwards(info: &Loop, amount: i64) -> Replacement {
     let dtype = info.range.dtype();
     let size = padded_size(info.size, amount);

@@ -1,9 +1,9 @@
 //! Pass `optimize`: transforms loops. It splits, pads and interchanges them and decides how their
-//! iterations run; the result stays the same, except that floats may be summed in another order.
+//! iterations run. The result stays the same, except that floats may be summed in another order.
 //!
 //! To split a range, `outer*amount + inner` is substituted for it everywhere, so that indices,
-//! gates and reductions need no further change. Whether an opt is legal depends on [`Loops`] and
-//! [`Setting`] only, see [`check`].
+//! gates and reductions need no further change. The legality of an opt depends on [`Loops`] and
+//! [`Setting`] only; [`check`] decides it.
 
 mod apply;
 mod grid;
@@ -53,8 +53,8 @@ pub enum OptOp {
     /// Makes each iteration of the output loops a group of one thread; excludes further opts of
     /// them.
     NoLocals,
-    /// Computes a matrix product that sums over a reduced loop with tensor cores, by a warp of
-    /// threads; `amount` is the number of the choice of a core and a product.
+    /// Computes a matrix product, whose sum runs over this loop, by the tensor cores of a warp of
+    /// threads. `amount` is the number of a combination of a tensor core and a product.
     Tc,
 }
 
@@ -90,7 +90,7 @@ pub struct Opt {
     /// The index of the loop in [`Loops::list`]; 0 for `nolocals`.
     pub axis: usize,
     /// The number of iterations, threads or accumulators; 0 means all iterations of the loop. For
-    /// `swap` the index of a loop, for `tc` the number of a choice.
+    /// `swap` the index of the other loop, for `tc` the number of a combination.
     pub amount: i64,
 }
 
@@ -122,19 +122,19 @@ impl std::str::FromStr for Opt {
 /// The choice of opts for a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// None.
+    /// No opts.
     #[default]
     None,
-    /// These; an error if one of them is illegal for the kernel.
+    /// These opts, in order. It is an error if one of them is illegal for the kernel.
     Fixed(Vec<Opt>),
-    /// Legal ones, drawn at random.
+    /// Legal opts, drawn at random.
     Drawn {
         /// The seed; kernels with the same loops get the same opts.
         seed: u64,
         /// The maximum number of opts.
         limit: usize,
     },
-    /// Those that heuristics choose from the loops and memory accesses.
+    /// The opts that the heuristic chooses from the loops and memory accesses.
     Heuristic,
 }
 
@@ -143,7 +143,7 @@ pub enum Strategy {
 pub struct Setting<'a> {
     /// The mode, which says whether floats may be summed in another order.
     pub mode: Mode,
-    /// The device.
+    /// The target, which says what the device supports.
     pub target: &'a Target,
 }
 
