@@ -1,12 +1,12 @@
-//! Overflow analysis of integers. Most index arithmetic provably stays within its type; languages
-//! in which signed overflow is undefined need no unsigned arithmetic for it.
+//! Overflow analysis of integers. Most index arithmetic is proven to stay within its type. So a
+//! language in which signed overflow is undefined does not need unsigned arithmetic for it.
 
 use gradiff_graph::interval::unwrapped;
 use gradiff_graph::{Arg, Interval, Linear, Op};
 
 /// Returns for each uop whether its integer result may exceed its type, or whether it is a left
-/// shift of a value that may be negative. Renderers may assume of all others that signed
-/// arithmetic does not overflow.
+/// shift of a value that may be negative. The signed arithmetic of all other uops does not
+/// overflow.
 pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
     let mut bounds: Vec<Option<Interval>> = Vec::with_capacity(linear.uops.len());
     let mut is_wrapping = Vec::with_capacity(linear.uops.len());
@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks whether `range(count) op constant` may wrap in i32.
+    /// Checks whether `i op constant`, for i from 0 to `count - 1`, is found to wrap in i32.
     fn check(op: Op, count: i128, constant: i128, expected: bool) {
         let int = |value| Arg::Const(Constant::int(DType::I32, value));
         let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);

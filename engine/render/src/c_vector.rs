@@ -356,7 +356,8 @@ impl<'a> Helper<'a> {
     fn stream_definition(&self) -> String {
         let (element, kind) = (c_type(self.dtype), name(self.dtype, self.lanes));
         let body = format!(
-            "IF_STREAMS(if (((uintptr_t)data & 63) == 0) {{ STREAM({kind}, data, x); return; }})\n  \
+            "IF_STREAMS(if (((uintptr_t)data & 63) == 0) \
+             {{ STREAM({kind}, data, x); return; }})\n  \
              /* f32x16 */ *({kind}m*)data = x;"
         );
         function("void", self.word, &format!("({element}* data, {kind} x)"), &body)

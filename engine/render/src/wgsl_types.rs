@@ -1,9 +1,10 @@
-//! The types of WGSL: types of 32 bits and, as extensions, f16 and types of 64 bits (the latter are
-//! naga's own). Smaller types are represented in 32 bits: integers sign- or zero-extended,
-//! unsupported 16-bit floats by their bits.
+//! The types of WGSL: bool and types of 32 bits and, as extensions, f16 and types of 64 bits (the
+//! latter are naga's own). Smaller types are represented in 32 bits: integers are sign- or
+//! zero-extended, and a 16-bit float that the dialect does not have is held as its bits.
 //!
-//! Casts that take more than a conversion are functions. WGSL does not specify how f32 is rounded
-//! to a smaller type, so 16-bit floats held as bits are rounded bit by bit.
+//! A cast that takes more than a conversion is a helper function. WGSL does not specify how f32 is
+//! rounded to a smaller type, so a 16-bit float that is held as its bits is rounded by integer
+//! arithmetic.
 
 use gradiff_graph::{Constant, DType};
 
@@ -42,7 +43,7 @@ const REPRESENTATIONS: &[(DType, DType)] = &[
 ];
 
 impl Types {
-    /// The type of the variables that represent this type.
+    /// The type of the variables that represent a type; `None` if the dialect cannot represent it.
     pub(crate) fn representation(self, dtype: DType) -> Option<DType> {
         if dtype == DType::F16 {
             return Some(self.f16);
@@ -61,7 +62,7 @@ impl Types {
         is_half(dtype) && !self.is_native(dtype)
     }
 
-    /// A constant of exactly these bits.
+    /// The text of a constant, which has exactly its bits.
     pub(crate) fn constant(self, value: Constant) -> Option<String> {
         let (dtype, bits, float) = (value.dtype(), value.bits(), value.to_float());
         let is_finite = float.is_some_and(|float| float.is_finite());
@@ -143,7 +144,7 @@ impl Types {
         })
     }
 
-    /// Truncates an integer to the width of this type and extends it to its representation again.
+    /// Truncates an integer to the width of this type, and extends it to the representation again.
     pub(crate) fn truncate(self, dtype: DType, x: &str) -> Option<String> {
         match self.is_native(dtype) {
             true => Some(x.to_string()),
@@ -206,10 +207,11 @@ pub(crate) fn definition(word: &str) -> Option<String> {
     Some(format!("fn {word}(x: {from}) -> {kind} {{\n{body}}}\n"))
 }
 
-/// The representations of the result and of the parameter, and the body. Floats are truncated
-/// toward zero to integers, and give 0 if out of range.
+/// The helper that converts one type to another: the representations of its result and of its
+/// parameter, and its body. A float is truncated toward zero to an integer, and gives 0 if it is
+/// out of range.
 fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
-    // The helpers of f16 are for f16 held as bits.
+    // The helpers take and give f16 as its bits.
     let types = Types { has_wide: true, ..CORE };
     let (kind, parameter) = (types.representation(to)?, types.representation(from)?);
     let body = match (from, to) {
@@ -238,8 +240,8 @@ fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
 const I64_FROM_I32: &str = "  return i64(u64(bitcast<u32>(x) ^ 0x80000000u)) - 2147483648li;
 ";
 
-/// In two exact halves, whose sum alone is rounded: Mesa's compiler merges the two conversions of
-/// `f32(f64(x))` into one, with one rounding instead of two.
+/// Converts two halves exactly; only their sum is rounded. `f64(x)` would not do: Mesa's compiler
+/// merges the two conversions of `f32(f64(x))` into one, with one rounding instead of two.
 const F64_FROM_I64: &str = "  let low = f64(u32(bitcast<u64>(x) & 4294967295lu));
   return f64(i32(x >> 32u)) * 4294967296.0lf + low;
 ";
@@ -278,8 +280,8 @@ const F16_FROM_F32: &str = "  let bits = bitcast<u32>(x);
   return sign | ((digits + (1u << (places - 1u)) - 1u + ((digits >> places) & 1u)) >> places);
 ";
 
-/// Conversions to f32 that round to odd, so that a later rounding to fewer bits is not a double
-/// rounding.
+/// The helper that converts a type to f32, rounded to odd, so that a later rounding to fewer bits
+/// gives the same as a single rounding: its result, its parameter and its body.
 fn rounding_to_odd(from: DType) -> Option<(DType, DType, String)> {
     let body = match from {
         DType::I32 => F32_ODD_I32,
@@ -304,8 +306,8 @@ const F32_ODD_I64: &str = "  let size = f32_odd_u64(bitcast<u64>(select(x, -x, x
   return select(size, -size, x < 0li);
 ";
 
-/// The upper 32 significant bits, with the last one sticky. Not a loop: llvmpipe takes half a
-/// minute to compile a kernel with 80 of them.
+/// Rounds the upper 32 significant bits, of which the last one is sticky. Without a loop, since
+/// llvmpipe takes half a minute to compile a kernel with 80 loops.
 const F32_ODD_U64: &str = "  let high = u32(x >> 32u);
   if (high == 0u) { return f32_odd_u32(u32(x & 4294967295lu)); }
   let zeros = countLeadingZeros(high);
