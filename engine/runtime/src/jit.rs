@@ -1,8 +1,8 @@
-//! The device `jit`: kernels compiled in this process by Cranelift, without a compiler to install
-//! and without files.
+//! The device `jit`: Cranelift compiles kernels in this process, without a compiler to install and
+//! without files.
 //!
-//! The kernels of one `compile` share modules of at most 64. The code of a module is freed with the
-//! last executable of it.
+//! The kernels of a call of `compile` share modules, of at most 64 kernels each. The code of a
+//! module is freed when its last executable is dropped.
 
 mod emit;
 mod helpers;
@@ -23,11 +23,11 @@ use crate::launch::executed_uops;
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable};
 
-/// The maximal number of kernels in a module.
+/// The maximum number of kernels in a module.
 const KERNELS_PER_MODULE: usize = 64;
 
-/// The number of executed uops from which a kernel is optimised. Optimising doubles the compile
-/// time (0.08 to 0.15 ms for 35 uops), and a uop takes about a nanosecond at most.
+/// The number of executed uops above which a kernel is optimised. Optimising doubles the compile
+/// time (0.15 instead of 0.08 ms for 35 uops), and a uop takes about a nanosecond at most.
 const HEAVY_UOPS: i128 = 200_000;
 
 /// The code generators for this machine.
@@ -49,18 +49,19 @@ impl Jit {
         Ok(Jit { quick, optimising: Jit::generator("speed").map_err(unavailable)? })
     }
 
+    /// Creates a code generator with an optimisation level of Cranelift.
     fn generator(opt_level: &str) -> Result<OwnedTargetIsa, String> {
         let mut flags = settings::builder();
         // The verifier doubles the compile time, so only debug builds run it.
         let is_checked = if cfg!(debug_assertions) { "true" } else { "false" };
         let choices = [
-            // Colocated calls cannot reach helpers at any address.
+            // A colocated call reaches only addresses near the code, and helpers may be anywhere.
             ("use_colocated_libcalls", "false"),
             ("is_pic", "false"),
             ("opt_level", opt_level),
             ("enable_verifier", is_checked),
             ("unwind_info", "false"),
-            // Frames with local arrays are larger than a page.
+            // A stack frame with local arrays may be larger than the guard page.
             ("enable_probestack", "true"),
             ("probestack_strategy", "inline"),
         ];
@@ -71,7 +72,7 @@ impl Jit {
         isa.map_err(|error| error.to_string())
     }
 
-    /// Compiles a few kernels into one module.
+    /// Compiles kernels into a module.
     fn compile_module(
         isa: &OwnedTargetIsa,
         kernels: &[&Linear],
@@ -83,18 +84,18 @@ impl Jit {
         let mut functions = FunctionBuilderContext::new();
         let mut defined = Vec::with_capacity(kernels.len());
         for kernel in kernels {
-            let refuse = |error: &dyn std::fmt::Display| Error::Jit {
+            let failed = |error: &dyn std::fmt::Display| Error::Jit {
                 kernel: kernel.name.clone(),
                 why: error.to_string(),
             };
             let signature = Signature::of(kernel)?;
             let mut machine = MachineSignature::new(isa.default_call_conv());
             machine.params.push(AbiParam::new(types::I64));
-            let id = module.declare_anonymous_function(&machine).map_err(|e| refuse(&e))?;
+            let id = module.declare_anonymous_function(&machine).map_err(|e| failed(&e))?;
             context.func.signature = machine;
             context.func.name = UserFuncName::user(0, id.as_u32());
             emit::emit(kernel, &signature, &mut context.func, &mut functions, &**isa)?;
-            module.define_function(id, &mut context).map_err(|error| refuse(&error_text(error)))?;
+            module.define_function(id, &mut context).map_err(|error| failed(&error_text(error)))?;
             module.clear_context(&mut context);
             defined.push((signature, id));
         }
@@ -148,8 +149,8 @@ impl Device for Jit {
         Ok(executables.into_iter().flatten().collect())
     }
 
-    /// Cranelift has vectors of 128 bits at most. Multiply-adds of floats are emitted as a product and
-    /// a sum, so they are not fast; vectors of 16-bit floats are not emitted.
+    /// Describes this machine as far as Cranelift uses it: vectors have 128 bits at most, those of
+    /// 16-bit floats are not emitted, and a multiply-add is a product and a sum, so it is not fast.
     fn target(&self) -> Target {
         let flags = self.quick.isa_flags();
         let has = |name| flags.iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
@@ -176,14 +177,14 @@ impl Drop for OwnedModule {
     fn drop(&mut self) {
         if let Some(module) = self.0.take() {
             // SAFETY: every kernel of the module holds an `Arc` of the `Code` that contains this,
-            // so none is left that could call the code. Code that was not finalized was never
-            // callable.
+            // so no kernel is left that could call the code. If the compile failed, there never was
+            // one.
             unsafe { module.free_memory() };
         }
     }
 }
 
-/// The code of a module. The mutex is never locked: it makes the module shareable.
+/// The code of a module. The mutex is never locked; it only makes the type `Sync`.
 struct Code(#[expect(dead_code, reason = "kept for its drop")] Mutex<OwnedModule>);
 
 struct Kernel {

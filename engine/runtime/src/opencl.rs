@@ -163,7 +163,8 @@ fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
     Ok(found)
 }
 
-/// Describes a device by what it answers to queries. Kernels hold the number of a group in an `int`.
+/// Describes a device by what it answers to queries. Kernels hold the number of a group in an
+/// `int`.
 fn target(api: &Api, device: Handle) -> Target {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let [threads] = api.device_numbers(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);

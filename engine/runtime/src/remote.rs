@@ -1,11 +1,11 @@
-//! Device memory of devices that do not compute in host memory: copies between host and device on
+//! Memory of devices that do not compute in host memory, and copies between host and device on
 //! demand.
 //!
 //! A memory has at most one copy, on the device that used it last. The current bytes are on the
 //! host, on the device, or on both; each side is updated when it is used, never earlier.
 //!
-//! A part of a memory whose bytes are on a device may share them. As on the host, the bytes are
-//! copied, on the device, before either is written.
+//! A part of a memory whose bytes are on a device may share them. As on the host, shared bytes are
+//! copied, on the device, before one of the memories that share them is written.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::memory::{Data, Guard, Locked, Memory, Signature, is_worth_sharing, no
 
 /// A device with memory of its own.
 pub(crate) trait RemoteDevice {
-    /// Identifies the device.
+    /// Returns the number that identifies the device.
     fn id(&self) -> usize;
 
     /// Allocates at least one byte for elements of a dtype; the content is unspecified.
@@ -26,22 +26,22 @@ pub(crate) trait RemoteDevice {
 
 /// Memory on a device, freed when this is dropped.
 pub(crate) trait RemoteBuffer: Send + Sync {
-    /// The `id` of the device.
+    /// Returns the `id` of the device.
     fn device_id(&self) -> usize;
-    /// The handle of the device for this buffer.
+    /// Returns the device's handle of this buffer.
     fn handle(&self) -> usize;
     /// Replaces the bytes on the device.
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error>;
     /// Waits for pending kernels, and copies the bytes to the host.
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error>;
-    /// A buffer that shares some of these bytes; `None` if a buffer of the device cannot begin at
-    /// this offset.
+    /// Returns a buffer that shares some of these bytes; `None` if a buffer of the device cannot
+    /// begin at this offset.
     fn part(
         &self,
         offset_bytes: usize,
         size_bytes: usize,
     ) -> Result<Option<Box<dyn RemoteBuffer>>, Error>;
-    /// A copy of the buffer on the device.
+    /// Copies the buffer on the device.
     fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error>;
 }
 
@@ -52,7 +52,8 @@ pub(crate) struct RemoteCopy {
     is_current: bool,
     /// True if the bytes on the host are out of date.
     is_host_stale: bool,
-    /// Shared by all copies that share bytes on the device.
+    /// One reference for each copy that shares these bytes on the device; only their number
+    /// matters.
     sharers: Arc<()>,
     /// The size of the allocation that contains the buffer.
     block_bytes: usize,
@@ -121,8 +122,8 @@ impl Data {
         }
     }
 
-    /// Copies the bytes to the device unless they are current there, and returns the handle. If the
-    /// bytes will be written, the buffer is unshared.
+    /// Copies the bytes to the device unless they are current there, and returns the handle. If a
+    /// kernel will write the bytes (`is_written`), the buffer shares them no longer.
     fn sync_to_device(
         &mut self,
         device: &dyn RemoteDevice,
@@ -220,7 +221,7 @@ mod tests {
         }
     }
 
-    /// A handle is the number of a block times this, plus an offset in it.
+    /// The handle of a buffer is the number of its block times this, plus its offset in the block.
     const BLOCK: usize = 1000;
     /// The alignment of parts.
     const PART_ALIGNMENT: usize = 4;
@@ -298,7 +299,7 @@ mod tests {
             Fake { id, state: Arc::default() }
         }
 
-        /// data0[i] = data1[i] + 1
+        /// Runs the kernel `output[i] = input[i] + 1`.
         fn increment(&self, output: &Memory, input: &Memory) {
             let size = output.size_elements();
             let parameter = |slot| Parameter {
@@ -346,13 +347,13 @@ mod tests {
         device.increment(&third, &second);
         assert_eq!(third.read().unwrap(), [9, 10]);
         assert_eq!(device.transfers(), (2, 2));
-        // To another device by way of the host.
-        let other = Fake::new(2);
-        other.increment(&first, &third);
-        other.increment(&second, &first);
-        assert_eq!((device.transfers(), other.transfers()), ((2, 3), (3, 0)));
+        // Bytes move to another device by way of the host.
+        let second_device = Fake::new(2);
+        second_device.increment(&first, &third);
+        second_device.increment(&second, &first);
+        assert_eq!((device.transfers(), second_device.transfers()), ((2, 3), (3, 0)));
         device.increment(&third, &second);
-        assert_eq!((device.transfers(), other.transfers()), ((4, 3), (3, 1)));
+        assert_eq!((device.transfers(), second_device.transfers()), ((4, 3), (3, 1)));
         assert_eq!(third.read().unwrap(), [12, 13]);
     }
 
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!(device.transfers(), (1, 2));
         assert_eq!(whole.part(3, 4).unwrap().read().unwrap(), [4, 5, 6, 7]);
         assert_eq!(device.transfers(), (1, 3));
-        // A small part is duplicated and does not keep the whole.
+        // A small part is duplicated, so that it does not keep the whole memory alive.
         let small = whole.part_in_place(4, 1).unwrap().unwrap();
         assert_eq!((small.read().unwrap(), device.duplicates()), (vec![5], 1));
         assert!(whole.part_in_place(8, 0).unwrap().unwrap().is_initialised());
@@ -391,23 +392,23 @@ mod tests {
     fn write_does_not_change_memories_that_share_bytes() {
         let device = Fake::new(1);
         let whole = memory_on(&device);
-        let part = whole.part_in_place(4, 4).unwrap().unwrap();
-        let other = whole.part_in_place(0, 4).unwrap().unwrap();
-        // The part is written on the device, the whole on the host.
-        device.increment(&part, &other);
-        assert_eq!(device.duplicates(), 1, "the part is unshared now");
+        let upper = whole.part_in_place(4, 4).unwrap().unwrap();
+        let lower = whole.part_in_place(0, 4).unwrap().unwrap();
+        // The upper part is written on the device, the whole memory on the host.
+        device.increment(&upper, &lower);
+        assert_eq!(device.duplicates(), 1, "the upper part shares no bytes now");
         whole.write(&[9; 8]).unwrap();
-        assert_eq!(other.read().unwrap(), [1, 2, 3, 4]);
-        assert_eq!(part.read().unwrap(), [2, 3, 4, 5]);
+        assert_eq!(lower.read().unwrap(), [1, 2, 3, 4]);
+        assert_eq!(upper.read().unwrap(), [2, 3, 4, 5]);
         // Bytes written on the host are uploaded to a new buffer.
         let wide = Memory::new(DType::U8, 8).unwrap();
         device.increment(&wide, &whole);
         assert_eq!((wide.read().unwrap(), whole.read().unwrap()), (vec![10; 8], vec![9; 8]));
-        assert_eq!(other.read().unwrap(), [1, 2, 3, 4]);
-        // A buffer that is not shared any more is written in place.
+        assert_eq!(lower.read().unwrap(), [1, 2, 3, 4]);
+        // A buffer that shares no bytes any more is written in place.
         let before = device.duplicates();
-        device.increment(&other, &part);
-        assert_eq!((other.read().unwrap(), device.duplicates()), (vec![3, 4, 5, 6], before));
+        device.increment(&lower, &upper);
+        assert_eq!((lower.read().unwrap(), device.duplicates()), (vec![3, 4, 5, 6], before));
     }
 
     #[test]
@@ -424,13 +425,13 @@ mod tests {
 
     #[test]
     fn part_moves_to_another_device_by_way_of_the_host() {
-        let (device, other) = (Fake::new(1), Fake::new(2));
+        let (device, second_device) = (Fake::new(1), Fake::new(2));
         let part = memory_on(&device).part_in_place(4, 4).unwrap().unwrap();
         let output = Memory::new(DType::U8, 4).unwrap();
-        other.increment(&output, &part);
+        second_device.increment(&output, &part);
         assert_eq!(output.read().unwrap(), [6, 7, 8, 9]);
         assert_eq!(part.read().unwrap(), [5, 6, 7, 8]);
-        assert_eq!((device.transfers(), other.transfers()), ((1, 1), (1, 1)));
+        assert_eq!((device.transfers(), second_device.transfers()), ((1, 1), (1, 1)));
     }
 
     #[test]

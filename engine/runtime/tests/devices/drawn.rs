@@ -1,5 +1,6 @@
-//! Random kernels: what `BoundedLinear::check` proves of them must hold when `interp` runs them, or
-//! in an enumeration here.
+//! Random kernels. If `BoundedLinear::check` proves that a kernel stays within its arrays, `interp`
+//! must find no access out of bounds. If it proves that threads are disjoint, an enumeration of
+//! their elements here must find them so.
 
 use gradiff_graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Op,
@@ -24,15 +25,17 @@ impl Numbers {
     }
 }
 
-/// Generator of a kernel. `ints` and `bools` are the values that it may use.
+/// A kernel that is being drawn.
 struct Draw {
     numbers: Numbers,
     uops: Vec<Instruction>,
+    /// The i32 values that further uops may use.
     ints: Vec<u32>,
+    /// The bool values that further uops may use.
     bools: Vec<u32>,
 }
 
-/// The minimal share of the kernels within bounds that must be proven.
+/// The minimum share of the kernels within bounds for which that must be proven.
 const PROVEN_PERCENT: i32 = 30;
 const SIZES: [i64; 5] = [1, 4, 6, 12, 40];
 const CONSTANTS: [i128; 14] =
@@ -65,6 +68,7 @@ impl Draw {
         self.push(Op::Const, DType::I32, &[], Arg::Const(Constant::int(DType::I32, value)))
     }
 
+    /// Draws a constant or an i32 value that exists.
     fn int(&mut self) -> u32 {
         match self.numbers.below(3) {
             0 => {
@@ -75,6 +79,7 @@ impl Draw {
         }
     }
 
+    /// Draws a comparison, or an op over bools that exist.
     fn condition(&mut self) -> u32 {
         let is_new = self.bools.is_empty() || self.numbers.below(3) != 0;
         let condition = match is_new {
@@ -98,6 +103,7 @@ impl Draw {
         condition
     }
 
+    /// Draws an op and adds its i32 value.
     fn value(&mut self) {
         let value = match self.numbers.below(8) {
             0 => {
@@ -124,17 +130,17 @@ impl Draw {
         self.ints.push(value);
     }
 
-    /// Generates a kernel that copies from `data1` to `data0` in two loops.
+    /// Draws a kernel that copies elements of `data1` to `data0` in two loops.
     fn kernel(seed: u64) -> Linear {
         let (uops, ints, bools) = Default::default();
         let mut draw = Draw { numbers: Numbers(seed), uops, ints, bools };
         let sizes = [(); 2].map(|()| draw.numbers.choose(&SIZES));
-        let [to, from] = [0, 1].map(|slot| {
+        let [output, input] = [0, 1].map(|slot| {
             let global = Global { slot, size_elements: sizes[slot] };
             draw.push(Op::DefineGlobal, DType::I32, &[], Arg::Global(global))
         });
         let start = draw.constant(0);
-        let variable = draw.push(Op::DefineAcc, DType::I32, &[start], Arg::Int(0));
+        let accumulator = draw.push(Op::DefineAcc, DType::I32, &[start], Arg::Int(0));
         let mut ranges = Vec::new();
         for number in 0..2 {
             let end = draw.numbers.choose(&[1, 2, 3, 4, 6]);
@@ -144,14 +150,14 @@ impl Draw {
             draw.ints.push(ranges[number as usize]);
         }
         if draw.numbers.below(4) == 0 {
-            draw.ints.push(variable);
+            draw.ints.push(accumulator);
         }
         let mut value = start;
         for is_store in [false, true] {
             for _ in 0..2 + draw.numbers.below(6) {
                 draw.value();
             }
-            let array = if is_store { to } else { from };
+            let array = if is_store { output } else { input };
             let position = draw.numbers.choose(&draw.ints.clone());
             let mut src = vec![array, position];
             for _ in 0..draw.numbers.below(3) {
@@ -170,8 +176,8 @@ impl Draw {
                 false => {
                     value = draw.push(Op::Load, DType::I32, &[index], Arg::None);
                     draw.ints.push(value);
-                    let next = draw.push(Op::Add, DType::I32, &[variable, value], Arg::None);
-                    draw.push(Op::Assign, DType::I32, &[variable, next], Arg::None);
+                    let sum = draw.push(Op::Add, DType::I32, &[accumulator, value], Arg::None);
+                    draw.push(Op::Assign, DType::I32, &[accumulator, sum], Arg::None);
                 }
             }
         }
@@ -182,7 +188,7 @@ impl Draw {
     }
 }
 
-/// Runs a kernel on `interp` with small numbers.
+/// Runs a kernel on `interp`, with small numbers in its arrays.
 fn interpret(kernel: &Linear) -> Result<(), Error> {
     let memories = kernel.globals().into_iter().map(|(global, dtype)| {
         let size = global.size_elements as usize;
@@ -217,8 +223,9 @@ fn proven_kernels_stay_within_bounds() {
     );
 }
 
-/// Generates `data0[index] = 0` in three loops, the first of which is a thread range. Returns
-/// whether its iterations are proven to access disjoint elements, and whether they do.
+/// Draws a kernel that stores zeros to `data0` in three loops, the first of which is a thread
+/// range. Returns whether the iterations of this range are proven to access disjoint elements,
+/// whether they do, and the text of the kernel.
 fn threads_are_disjoint(numbers: &mut Numbers) -> (bool, bool, String) {
     let mut draw = Draw { numbers: Numbers(numbers.0), uops: vec![], ints: vec![], bools: vec![] };
     let global = Global { slot: 0, size_elements: 1 << 20 };
@@ -248,7 +255,7 @@ fn threads_are_disjoint(numbers: &mut Numbers) -> (bool, bool, String) {
     let value = draw.push(Op::Vectorize, DType::I32, &[zero], Arg::None);
     draw.uops[value as usize].lanes = lanes;
     for offset in &offsets {
-        // The sum makes all indices non-negative.
+        // With 4096 added, no index is negative.
         let offset = draw.constant(offset + 4096);
         let position = draw.push(Op::Add, DType::I32, &[terms[2], offset], Arg::None);
         let index = draw.push(Op::Index, DType::I32, &[data, position], Arg::None);
