@@ -4,15 +4,15 @@
 //!
 //! | crate | in | out |
 //! |---|---|---|
-//! | [`tensor`] | calls on `Tensor` | a graph of nodes; at `realize`, kernels that run |
+//! | [`tensor`] | calls of methods of `Tensor` | a graph of nodes; at `realize`, kernels that run |
 //! | [`schedule`] | a graph | kernel trees in order, and their buffers |
 //! | [`kernel`] | a kernel tree | linear uops |
 //! | [`render`] | linear uops | source text |
 //! | [`runtime`] | linear uops, bytes | executables, bytes |
 //!
-//! and what they have in common: [`graph`] (the nodes), [`view`] (index algebra), [`rewrite`]
-//! (rules). `README.md` beside this crate lists the variables of the environment and the devices,
-//! and says how to add an op, a rule, a pass, a language, a device or a method.
+//! Below them are [`graph`] (the nodes), [`view`] (index algebra) and [`rewrite`] (rules).
+//! `README.md` in the folder of this crate lists the environment variables and the devices, and
+//! says how to add an op, a rule, a pass, a language, a device or a method.
 //!
 //! ```
 //! use gradiff::{Engine, Tensor};
@@ -20,8 +20,8 @@
 //! # fn main() -> Result<(), gradiff::Error> {
 //! let engine = Engine::new("interp")?;
 //! let a = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
-//! let turned = a.flip(&[1])?.reshape(&[3, 2])?.flip(&[0])?;
-//! assert_eq!(turned.to_text(&engine)?, "[[5, 4], [1, 6], [3, 2]]");
+//! let moved = a.flip(&[1])?.reshape(&[3, 2])?.flip(&[0])?;
+//! assert_eq!(moved.to_text(&engine)?, "[[5, 4], [1, 6], [3, 2]]");
 //! # Ok(())
 //! # }
 //! ```
@@ -43,7 +43,7 @@ pub use gradiff_render as render;
 /// Devices, memory, compilers, launches.
 pub use gradiff_runtime as runtime;
 
-/// The nodes that all rooms speak.
+/// The nodes of the graph, on which all crates but `view` build.
 pub use gradiff_graph as graph;
 
 pub use gradiff_graph::{DType, UOp};
@@ -51,5 +51,5 @@ pub use gradiff_graph::{DType, UOp};
 /// Views and shape trackers.
 pub use gradiff_view as view;
 
-/// Rules, the driver, bounds.
+/// Rewrite rules, the driver that applies them, and bounds of nodes.
 pub use gradiff_rewrite as rewrite;

@@ -1,7 +1,7 @@
-//! The kernel cache: lowered and compiled kernels by kernel tree.
+//! The kernel cache: lowered and compiled kernels, by their trees.
 //!
-//! Trees refer to buffers by slot, so kernels that differ only in their data share an entry. The
-//! key holds everything that lowering and compiling depend on: the tree, the device, the options.
+//! A tree refers to buffers by slot, so kernels that differ only in their data share an entry. The
+//! key has everything on which lowering and compiling depend: the tree, the device, the options.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,18 +25,18 @@ impl Key {
     }
 }
 
-/// A lowered kernel, and its executable once it is compiled.
+/// A lowered kernel, with its executable once it is compiled.
 #[derive(Clone)]
 pub(crate) struct CachedKernel {
     pub(crate) linear: Arc<BoundedLinear>,
     pub(crate) executable: Option<Arc<dyn Executable>>,
-    /// True if rewriting it reached an earlier state again, or ran out of fuel.
+    /// True if rewriting the kernel came back to an earlier state, or ran out of fuel.
     pub(crate) is_endless: bool,
-    /// The opts that a search found.
+    /// The opts that a search found; `None` without a search.
     pub(crate) opts: Option<Arc<[Opt]>>,
 }
 
-/// Kernels by key, in a bounded cache that evicts the oldest first.
+/// A bounded cache of kernels by key, which evicts the oldest kernel first.
 pub(crate) struct Cache {
     capacity: usize,
     entries: Mutex<Entries>,

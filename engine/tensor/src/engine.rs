@@ -13,7 +13,8 @@ use crate::search::{Search, SearchCache};
 use crate::tensor::reshape_node;
 use crate::{Error, Tensor, debug, search};
 
-/// A device with options and a kernel cache. `realize` and all reads take one.
+/// A device with options and a kernel cache. [`Engine::realize`] computes tensors, and all reads of
+/// a tensor take an engine.
 pub struct Engine {
     /// The device that kernels run on.
     pub device: Arc<dyn Device>,
@@ -21,10 +22,11 @@ pub struct Engine {
     pub schedule: gradiff_schedule::Options,
     /// The options for lowering kernels.
     pub kernel: gradiff_kernel::Options,
-    /// The target that kernels are lowered for; at first that of the device.
+    /// The target that kernels are lowered for; that of the device unless it is set.
     pub target: Target,
-    /// The width of the beam search for the opts of a kernel; 0 for no search. If it is not 0,
-    /// kernels that would be optimised by the heuristic are searched when they are planned.
+    /// The width of the beam search for the opts of a kernel; 0 for no search. If it is not 0, the
+    /// opts of kernels that the heuristic would optimise are searched for when the kernels are
+    /// planned.
     pub beam: usize,
     /// The time limit for compiling a candidate of a search, and for running it.
     pub(crate) beam_limit: Duration,
@@ -44,10 +46,10 @@ pub struct PlannedKernel {
     pub buffers: Vec<Buffer>,
     /// The compiled kernel; `None` before [`Engine::compile`].
     pub executable: Option<Arc<dyn Executable>>,
-    /// True if rewriting it reached an earlier state again, or ran out of the default fuel. The
-    /// kernel is right, but some rules undo each other.
+    /// True if rewriting the kernel came back to an earlier state, or ran out of the default fuel.
+    /// The kernel is right, but some rules undo each other.
     pub is_endless: bool,
-    /// The opts that a search found for it.
+    /// The opts that a search found; `None` without a search.
     pub opts: Option<Arc<[Opt]>>,
     key: Key,
 }
@@ -61,12 +63,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The number of kernels.
+    /// Returns the number of kernels.
     pub fn kernel_count(&self) -> usize {
         self.items.len()
     }
 
-    /// Appends the kernels of a plan. Names stay unique.
+    /// Appends the kernels of another plan, and renames those whose name is taken.
     pub fn append(&mut self, later: Plan) {
         for item in later.items {
             self.push(item);
@@ -86,7 +88,7 @@ impl Plan {
     }
 }
 
-/// Replaces the nodes of tensors by their outputs.
+/// Replaces the node of each tensor by its output.
 fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
     assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
     tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
@@ -145,7 +147,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Sets the target, and the default options for it.
+    /// Sets the target and, for it, the default opts and options of `schedule`.
     pub fn set_target(&mut self, target: Target) {
         self.target = target;
         self.kernel.opts = Strategy::Heuristic;
@@ -153,11 +155,11 @@ impl Engine {
     }
 
     /// Plans the kernels that compute `tensors`, and binds the tensors to the buffers that these
-    /// kernels will write. Nothing is run or compiled, except the candidates of a search; before
-    /// the plan has run, the tensors have no data to read. If the plan may fail and the tensors
-    /// are still needed then, use [`realize`](Engine::realize).
+    /// kernels will write. Nothing is compiled or run, except the candidates of a search. Until the
+    /// plan has run, the tensors have no data to read, and if the run fails they can never be
+    /// computed again. If they must survive a failure, use [`realize`](Engine::realize).
     /// # Errors
-    /// If a tensor cannot be scheduled or lowered; the tensors are unchanged.
+    /// If a tensor cannot be scheduled or lowered; the tensors are unchanged then.
     pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
         let (plan, outputs) = self.prepare(tensors)?;
         rebind(tensors, outputs);
@@ -185,7 +187,7 @@ impl Engine {
     /// # Errors
     /// If the device cannot compile one of them.
     pub fn compile(&self, plans: &mut [Plan]) -> Result<(), Error> {
-        let mut missing: Vec<(Key, CachedKernel)> = Vec::new();
+        let mut uncompiled: Vec<(Key, CachedKernel)> = Vec::new();
         let mut seen: FxHashSet<Key> = FxHashSet::default();
         for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
             if item.executable.is_none() {
@@ -196,18 +198,18 @@ impl Engine {
                 let (linear, opts) = (item.linear.clone(), item.opts.clone());
                 let kernel =
                     CachedKernel { linear, executable: None, is_endless: item.is_endless, opts };
-                missing.push((item.key.clone(), kernel));
+                uncompiled.push((item.key.clone(), kernel));
             }
         }
-        if missing.is_empty() {
+        if uncompiled.is_empty() {
             return Ok(());
         }
         let linears: Vec<&BoundedLinear> =
-            missing.iter().map(|(_, kernel)| &*kernel.linear).collect();
+            uncompiled.iter().map(|(_, kernel)| &*kernel.linear).collect();
         let executables = self.device.compile(&linears)?;
-        assert_eq!(executables.len(), missing.len(), "a device compiles every kernel");
+        assert_eq!(executables.len(), uncompiled.len(), "a device compiles every kernel");
         let mut compiled: FxHashMap<Key, Arc<dyn Executable>> = FxHashMap::default();
-        for ((key, kernel), executable) in missing.into_iter().zip(executables) {
+        for ((key, kernel), executable) in uncompiled.into_iter().zip(executables) {
             compiled.insert(key.clone(), executable.clone());
             self.cache.insert(key, CachedKernel { executable: Some(executable), ..kernel });
         }
@@ -241,12 +243,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes `tensors`: plans, compiles and runs. The tensors are bound to their buffers after
-    /// these have the data, so that no other thread sees a tensor without data. A tensor that is a
-    /// contiguous part of a buffer, as some rows of a tensor, shares its memory
+    /// Computes `tensors`: plans, compiles and runs. The tensors are bound to their buffers only
+    /// when these have the data, so that no other thread sees a tensor without data. A tensor that
+    /// is a contiguous part of a buffer, such as some rows of a matrix, shares the buffer's memory
     /// ([`Memory::part`]) and needs no kernel.
     /// # Errors
-    /// As `plan`, `compile` and `run`; the tensors are unchanged.
+    /// Those of `plan`, `compile` and `run`; the tensors are unchanged then.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
         let mut parts = Vec::new();
         let mut computed = Vec::with_capacity(tensors.len());
@@ -265,12 +267,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The number of kernels in the cache.
+    /// Returns the number of kernels in the cache.
     pub fn cached_kernel_count(&self) -> usize {
         self.cache.len()
     }
 
-    /// The number of kernels that were searched, without those whose opts were found on disk.
+    /// Returns the number of kernels whose opts were searched for, without those whose opts were
+    /// found on disk.
     pub fn search_count(&self) -> usize {
         self.searches.count()
     }
@@ -294,7 +297,8 @@ impl Engine {
         Ok(kernel)
     }
 
-    /// Returns the opts that a search finds; `None` if kernels are not searched.
+    /// Returns the best opts by a search; `None` if searches are disabled or this one is not
+    /// possible.
     fn search_opts(&self, ast: &UOp) -> Option<Arc<[Opt]>> {
         if self.beam == 0 || self.kernel.opts != Strategy::Heuristic {
             return None;
@@ -302,7 +306,7 @@ impl Engine {
         self.search(&self.settings()).best(ast, &self.searches)
     }
 
-    /// Creates a search with the engine's options; `settings` are [`settings`](Engine::settings).
+    /// Creates a search with the engine's options, given its [`settings`](Engine::settings).
     pub(crate) fn search<'a>(&'a self, settings: &'a str) -> Search<'a> {
         let Engine { kernel: options, target, .. } = self;
         let (device, debug_level) = (&*self.device, self.debug_level);

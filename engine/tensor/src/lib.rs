@@ -1,9 +1,9 @@
 //! The lazy Tensor, and the engine that computes it.
 //!
-//! A [`Tensor`] is a node of the graph; its methods build more of the graph: dtypes are promoted
-//! and shapes broadcast here, so that below this room both are equal wherever an op has several
-//! sources. An [`Engine`] turns nodes into kernels of one device, keeps compiled ones, and runs
-//! them. This room knows no index, no loop and no device's ways.
+//! A [`Tensor`] is a node of the graph, and its methods add nodes. Dtypes are promoted and shapes
+//! broadcast here, so that in all later crates the sources of an op have the same dtype and shape.
+//! An [`Engine`] turns nodes into kernels for a device, caches the compiled kernels, and runs them.
+//! This crate knows no index, no loop and no particular device.
 
 mod cache;
 mod compose;

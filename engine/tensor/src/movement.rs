@@ -1,4 +1,4 @@
-//! Movement ops: the same elements at other indices. No data moves before a kernel runs.
+//! Movement ops: the same elements at other indices. Nothing is copied before a kernel runs.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Pairs, UOp};
 
@@ -10,7 +10,7 @@ use crate::{Error, Scalar, Tensor};
 impl Tensor {
     /// Changes the shape; the elements keep their row-major order.
     /// # Errors
-    /// If the number of elements differs.
+    /// If `shape` has another number of elements.
     pub fn reshape(&self, shape: &[i64]) -> Result<Tensor, Error> {
         let (from, to) = (self.size_elements(), check_shape(shape)?);
         if from != to {
@@ -38,26 +38,27 @@ impl Tensor {
         Ok(self.movement(Op::Permute, Arg::Dims(axes.iter().map(|axis| *axis as i64).collect())))
     }
 
-    /// Repeats axes of size 1; the rank does not change.
+    /// Repeats axes of size 1, so that the shape becomes `shape`, which has the same rank.
     /// # Errors
-    /// If ranks differ, or an axis is neither 1 nor equal.
+    /// If the ranks differ, or if a size changes that is not 1.
     pub fn expand(&self, shape: &[i64]) -> Result<Tensor, Error> {
         check_shape(shape)?;
         let fits = self.rank() == shape.len()
             && self.shape().iter().zip(shape).all(|(from, to)| from == to || *from == 1);
         if !fits {
             return invalid(format!(
-                "expand {:?} to {shape:?}: ranks must be equal, and each size 1 or equal",
+                "expand {:?} to {shape:?}: ranks must be equal, and only sizes of 1 may change",
                 self.shape()
             ));
         }
         Ok(self.movement(Op::Expand, Arg::Dims(Dims::from_slice(shape))))
     }
 
-    /// Adds elements with this value before and after each axis.
+    /// Adds elements with this value to each axis; `pads` has their numbers (before, after).
     /// # Errors
-    /// If there is not a pair for each axis, a count is negative, the dtype of `self` cannot
-    /// represent the value, or the result has more than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
+    /// If there is not a pair for each axis, a number is negative, the dtype of `self` cannot
+    /// represent the value, or the result has more than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS)
+    /// elements.
     pub fn pad(&self, pads: &[(i64, i64)], value: impl Into<Scalar>) -> Result<Tensor, Error> {
         let is_count = |(before, after): &(i64, i64)| 0 <= *before && 0 <= *after;
         if pads.len() != self.rank() || !pads.iter().all(is_count) {
@@ -84,7 +85,7 @@ impl Tensor {
         Ok(Tensor::from_valid(with_shape(UOp::select(mask, padded, constant_node(value, &shape)))))
     }
 
-    /// Keeps a half-open range of each axis.
+    /// Keeps the half-open range (start, end) of each axis.
     /// # Errors
     /// If there is not a range for each axis, or a range is not inside its axis.
     pub fn shrink(&self, ranges: &[(i64, i64)]) -> Result<Tensor, Error> {
@@ -114,8 +115,8 @@ impl Tensor {
 
     /// Concatenates tensors along an axis.
     /// # Errors
-    /// If there are none, dtypes differ, sizes differ on another axis, or the result has more than
-    /// [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
+    /// If there are no tensors, their dtypes, ranks or sizes on another axis differ, the axis does
+    /// not exist, or the result has more than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS) elements.
     pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
         let Some(first) = tensors.first() else {
             return invalid("cat of no tensors: it takes one tensor or more");
@@ -146,11 +147,11 @@ impl Tensor {
         Ok(Tensor::from_valid(concatenate(tensors, axis, &shape)))
     }
 
-    /// `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`. Bits are copied; the result
-    /// is 0 where the index is out of range, as negative ones are.
+    /// Returns `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`. Elements are copied
+    /// bit by bit; where the index is negative or not below the size of the axis, the result is 0.
     /// # Errors
-    /// If the index is not an integer tensor, its rank or its size on another axis differs, or its
-    /// elements times those of the gathered axis are more than
+    /// If `index` is not an integer tensor, its rank or its size on another axis differs, or its
+    /// number of elements times the size of the gathered axis is more than
     /// [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
     pub fn gather(&self, axis: usize, index: &Tensor) -> Result<Tensor, Error> {
         let fits = axis < self.rank()
@@ -162,9 +163,9 @@ impl Tensor {
                  integers, its rank and the sizes of other axes equal"
             ));
         }
-        // Each output element is the sum over a new last axis that runs along the whole gathered
-        // axis. At most one element of it is not masked to zero, so the sum of the bits is that
-        // element.
+        // Each element of the result is a sum over a new last axis that runs along the whole
+        // gathered axis. At most one of its terms is not masked to zero, so the sum of the bits is
+        // this term.
         let count = self.shape()[axis];
         let mut expanded = index.shape().to_vec();
         expanded.push(count);
@@ -177,11 +178,11 @@ impl Tensor {
             }
             _ => DType::I64,
         };
-        let position = cast_node(index.uop(), wide);
-        let position = reshape_node(position, &[index.shape(), &[1]].concat());
+        let index_node = cast_node(index.uop(), wide);
+        let index_node = reshape_node(index_node, &[index.shape(), &[1]].concat());
         let counter = UOp::new(Op::Iota, wide, [], Arg::Int(count));
         let is_other =
-            UOp::binary(Op::CmpNe, broadcast(position, &expanded), broadcast(counter, &expanded));
+            UOp::binary(Op::CmpNe, broadcast(index_node, &expanded), broadcast(counter, &expanded));
         let is_other = with_shape(is_other);
         let order: Vec<usize> = (0..self.rank()).filter(|i| *i != axis).chain([axis]).collect();
         let mut aligned: Vec<i64> = order.iter().map(|i| self.shape()[*i]).collect();
@@ -197,27 +198,28 @@ impl Tensor {
         Ok(Tensor::from_valid(from_bits(sum, self.dtype())))
     }
 
-    /// The same value, computed into a buffer of its own.
+    /// Returns the same value, to be computed into a contiguous buffer of its own.
     pub fn contiguous(&self) -> Tensor {
         Tensor::from_valid(with_shape(UOp::unary(Op::Contiguous, self.dtype(), self.uop())))
     }
 
-    /// The same value, without gradients.
+    /// Returns the same value, through which no gradient flows.
     pub fn detach(&self) -> Tensor {
         Tensor::from_valid(with_shape(UOp::unary(Op::Detach, self.dtype(), self.uop())))
     }
 
+    /// The tensor of a movement op with this argument.
     fn movement(&self, op: Op, arg: Arg) -> Tensor {
         Tensor::from_valid(with_shape(UOp::new(op, self.dtype(), [self.uop()], arg)))
     }
 }
 
-/// Sorts axes. Refuses those that do not exist or appear twice.
+/// Returns the axes in ascending order; an error if one does not exist or appears twice.
 pub(crate) fn check_axes(name: &str, shape: &[i64], axes: &[usize]) -> Result<Dims, Error> {
     let mut sorted = axes.to_vec();
     sorted.sort_unstable();
-    let is_strict = sorted.windows(2).all(|two| two[0] < two[1]);
-    if !is_strict || sorted.last().is_some_and(|last| shape.len() <= *last) {
+    let are_distinct = sorted.windows(2).all(|pair| pair[0] < pair[1]);
+    if !are_distinct || sorted.last().is_some_and(|last| shape.len() <= *last) {
         return invalid(format!(
             "{name} along axes {axes:?} of shape {shape:?}: axes must be below {}, and none may \
              appear twice",
@@ -237,7 +239,8 @@ fn padding_mask(shape: &[i64], pads: &[(i64, i64)]) -> UOp {
     pad_node(constant_node(Constant::bool(true), shape), pads)
 }
 
-/// Concatenates tensors: each is padded to the whole shape and selected outside of its padding.
+/// Concatenates tensors. Each part is padded to the whole shape, and is selected where it is not
+/// padding.
 fn concatenate(parts: &[&Tensor], axis: usize, shape: &[i64]) -> UOp {
     let mut start = 0;
     let mut whole: Option<UOp> = None;
@@ -249,8 +252,8 @@ fn concatenate(parts: &[&Tensor], axis: usize, shape: &[i64]) -> UOp {
         let padded = pad_node(part.uop(), &pads);
         whole = Some(match whole {
             None => padded,
-            Some(before) => {
-                with_shape(UOp::select(padding_mask(part.shape(), &pads), padded, before))
+            Some(earlier) => {
+                with_shape(UOp::select(padding_mask(part.shape(), &pads), padded, earlier))
             }
         });
     }

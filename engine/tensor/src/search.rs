@@ -3,11 +3,11 @@
 //! The first candidates are the heuristic's opts and all prefixes of them. Each round extends each
 //! of the best candidates by every legal opt, compiles and times the results on scratch memories
 //! (`Device::time`) and keeps the best `width`. A round that gains less than 1 % is the last. After
-//! each round the state is saved on disk, under a key of everything that it depends on: an
-//! interrupted search is resumed, a finished one is never repeated. Entries that are damaged or
-//! whose opts are no longer legal are ignored. If a search is not possible (too little memory, a
-//! failing kernel), the heuristic is used; the error is not reported here but by the compile of the
-//! kernel.
+//! each round the state is saved on disk, under a key of everything that it depends on, so an
+//! interrupted search is resumed and a finished one is never repeated. Entries that are damaged, or
+//! whose opts are no longer legal, are ignored. If a search is not possible, since there is too
+//! little memory or the kernel fails, the heuristic is used; the error is reported when the kernel
+//! is compiled.
 //!
 //! A candidate is dropped if compiling or running it takes longer than a limit. Only a compiler in
 //! a process of its own (of the device `c`) can be stopped; for the others the number of uops is
@@ -27,39 +27,41 @@ use rustc_hash::{FxHashSet, FxHasher};
 use crate::Error;
 use crate::error::invalid;
 
-/// The maximal number of extensions of one candidate.
+/// The maximum number of extensions of a candidate.
 const MAX_EXTENSIONS: usize = 64;
-/// The maximal number of rounds.
+/// The maximum number of rounds.
 const MAX_ROUNDS: usize = 16;
-/// The maximal number of uops of a candidate. Larger ones take too long to compile, and compilers
-/// within this process cannot be stopped.
+/// The maximum number of uops of a candidate. Larger candidates take too long to compile, and a
+/// compiler in this process cannot be stopped.
 const MAX_UOPS: usize = 3000;
-/// A candidate is not run again if its first run takes longer than this many times the best time,
+/// A candidate is dropped if its first run takes longer than this many times the best time, plus
+/// [`SLACK`].
 const SLOW: u32 = 3;
-/// plus this, which the first run of any kernel may take.
+/// The additional time that the first run of any candidate may take.
 const SLACK: Duration = Duration::from_micros(50);
-/// A candidate is run this many times,
+/// The number of runs of a candidate, unless [`SHORT`] or [`LONG`] changes it.
 const RUNS: u32 = 3;
-/// more often while all runs together take less than this,
+/// While the runs of a candidate take less than this in total, it is run again.
 const SHORT: Duration = Duration::from_millis(2);
-/// and less often once they take more than this.
+/// Once the runs of a candidate take this long in total, it is not run again.
 const LONG: Duration = Duration::from_millis(500);
 /// The default of `BEAM_TIMEOUT_SEC`. A candidate whose compile or runs take longer is dropped, and
-/// a kernel that takes longer is not searched.
+/// the search ends if the kernel takes longer.
 const LIMIT_SECONDS: u64 = 10;
-/// The maximal `BEAM_TIMEOUT_SEC`.
+/// The maximum of `BEAM_TIMEOUT_SEC`.
 const MAX_LIMIT_SECONDS: u64 = 3600;
-/// Each further candidate of a compile extends the limit by this fraction of it. gcc 12 takes 0.1 s
-/// for a candidate on one core.
+/// If a call compiles several candidates, each but the first extends its limit by one part in this
+/// many. gcc 12 takes 0.1 s for a candidate on one core.
 const SHARE: u32 = 32;
-/// All compiles of a round together may take this many times the limit of the first one.
+/// All compiles of a round together may take this many times the limit of the first call.
 const TRIES: u32 = 3;
-/// The maximal width of the beam.
+/// The maximum width of the beam.
 const MAX_WIDTH: usize = 64;
-/// The extension of saved searches.
+/// The file extension of saved searches.
 const EXTENSION: &str = "opts";
 
-/// Returns the width in the environment variable `BEAM`; 0, for no search, if it is not set.
+/// Returns the width that the environment variable `BEAM` gives; 0, for no search, if it is not
+/// set.
 pub(crate) fn width() -> Result<usize, Error> {
     match std::env::var("BEAM") {
         Err(std::env::VarError::NotPresent) => Ok(0),
@@ -78,7 +80,7 @@ fn parse_width(text: &str) -> Result<usize, Error> {
     }
 }
 
-/// Returns the limit in the environment variable `BEAM_TIMEOUT_SEC`, or the default.
+/// Returns the limit that the environment variable `BEAM_TIMEOUT_SEC` gives, or the default.
 pub(crate) fn limit() -> Result<Duration, Error> {
     match std::env::var("BEAM_TIMEOUT_SEC") {
         Err(std::env::VarError::NotPresent) => Ok(Duration::from_secs(LIMIT_SECONDS)),
@@ -131,13 +133,13 @@ pub(crate) struct Search<'a> {
     pub(crate) width: usize,
     /// The time limit for compiling a candidate, and for running it.
     pub(crate) limit: Duration,
-    /// From level 1, each round is reported on stderr.
+    /// At level 1 and above, each round is reported on stderr.
     pub(crate) debug_level: u8,
 }
 
 impl Search<'_> {
-    /// Returns the best opts for a kernel, from disk or by a search; `None` if it cannot be
-    /// searched.
+    /// Returns the best opts for a kernel, from disk or by a search; `None` if a search is not
+    /// possible.
     pub(crate) fn best(&self, ast: &UOp, searches: &SearchCache) -> Option<Arc<[Opt]>> {
         // Concurrent searches would disturb each other's timings.
         static SEARCHING: Mutex<()> = Mutex::new(());
@@ -174,7 +176,7 @@ impl Search<'_> {
         )
     }
 
-    /// Saves the state on disk. If that fails, the search has to be repeated some time.
+    /// Saves the state on disk. If that fails, a later search begins anew.
     fn save(&self, searches: &SearchCache, key: &str, state: &State) {
         let Some(cache) = searches.cache() else { return };
         if let Err(error) = cache.add(key, state.to_string().as_bytes()) {
@@ -189,7 +191,7 @@ impl Search<'_> {
     }
 }
 
-/// The kernel before the pass `optimize`.
+/// A kernel as it is before the pass `optimize`.
 struct Tree {
     root: UOp,
     target: Target,
@@ -218,7 +220,8 @@ impl Tree {
         opts.iter().try_fold(self.root.clone(), apply)
     }
 
-    /// Extends opts by each legal opt. If there are too many, takes evenly spaced ones.
+    /// Extends `opts` by each legal opt, or by [`MAX_EXTENSIONS`] evenly spaced ones if there are
+    /// more.
     fn extensions(&self, opts: &[Opt], options: &Options) -> Vec<Vec<Opt>> {
         let legal = self.apply(opts, options).and_then(|root| {
             let legal = gradiff_kernel::legal(&root, self.setting(options));
@@ -231,7 +234,7 @@ impl Tree {
     }
 }
 
-/// Opts, and the shortest time of the kernel with them.
+/// Opts of a kernel, and the shortest time of the kernel with them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Timed {
     time: Duration,
@@ -295,7 +298,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs the search to its end, from the beginning or from a state, and saves each state.
+    /// Runs the search to its end, from the beginning or from a saved state, and calls `save` with
+    /// the state after each round. `None` if the search is not possible.
     fn finish(mut self, state: Option<State>, save: &dyn Fn(&State)) -> Option<State> {
         let search = self.search;
         let name = gradiff_kernel::name(self.ast);
@@ -313,7 +317,7 @@ impl Run<'_> {
         beam.sort();
         beam.truncate(search.width);
         let mut best = beam.first()?.clone();
-        let first = best.time;
+        let initial_time = best.time;
         let mut state = State { round: state.map_or(0, |s| s.round), is_finished: false, beam };
         while best.time < search.limit && state.round < MAX_ROUNDS {
             let next = state.beam.iter();
@@ -337,13 +341,13 @@ impl Run<'_> {
         }
         state.is_finished = true;
         save(&state);
-        let ratio = first.as_secs_f64() / best.time.as_secs_f64().max(1e-9);
+        let ratio = initial_time.as_secs_f64() / best.time.as_secs_f64().max(1e-9);
         search.log(|| format!("{name} done: {best}, {ratio:.2} x as fast as before"));
         Some(state)
     }
 
-    /// Lowers the kernel with each of these opts. Skips kernels that were candidates before or have
-    /// too many uops.
+    /// Lowers the kernel with each of these lists of opts. Skips kernels that were candidates
+    /// before or have too many uops.
     fn candidates(
         &mut self,
         opts_list: Vec<Vec<Opt>>,
@@ -365,7 +369,7 @@ impl Run<'_> {
         candidates
     }
 
-    /// Compiles and times candidates. Drops those that fail or are much slower than the best.
+    /// Compiles and times candidates. Drops those that fail or are much slower than `best`.
     fn time(
         &self,
         candidates: Vec<(Vec<Opt>, BoundedLinear)>,
