@@ -1,4 +1,5 @@
-//! Cases per second on one core: programs (12 statements at most), views, expressions.
+//! Cases generated per second on one core: programs of up to 12 statements, view sequences, index
+//! expressions.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, expr, program_at, views};

@@ -1,5 +1,5 @@
-//! Tests of the generator: every op, dtype and structure appears, every program is well typed, few
-//! statements are dead, nothing panics.
+//! Tests of the generator: every op, dtype and structure appears; every program is well typed; few
+//! statements are dead; nothing panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,10 +32,10 @@ fn op_gives(op: Op, dtype: DType) -> bool {
     }
 }
 
-/// Counts the constructs of a program by name.
-fn count_constructs(program: &Program, seen: &mut BTreeMap<String, usize>) {
+/// Adds the constructs of a program to their counts by name.
+fn count_constructs(program: &Program, counts: &mut BTreeMap<String, usize>) {
     let types = program.typing().expect("every program is well typed");
-    let mut see = |feature: String| *seen.entry(feature).or_insert(0) += 1;
+    let mut see = |construct: String| *counts.entry(construct).or_insert(0) += 1;
     for (statement, tensor) in program.statements.iter().zip(&types) {
         if let Some(op) = Op::of(statement) {
             see(format!("{} {}", op.name(), tensor.dtype.name()));
@@ -73,6 +73,7 @@ fn count_constructs(program: &Program, seen: &mut BTreeMap<String, usize>) {
     }
 }
 
+/// Calls `see` with the name of each construct in the operands of a statement.
 fn see_operands(
     operands: &[Operand],
     types: &[gradiff_corpus::TensorType],
@@ -116,12 +117,12 @@ fn fill_name(fill: &gradiff_corpus::Fill) -> String {
 #[test]
 fn everything_appears() {
     let config = Config::default();
-    let mut seen = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     let mut lanes = BTreeSet::new();
     for index in 0..PROGRAMS {
         let Generated { program, lane } = program_at(1, index, &config);
         lanes.insert(lane);
-        count_constructs(&program, &mut seen);
+        count_constructs(&program, &mut counts);
     }
     assert_eq!(lanes.len(), Lane::ALL.len());
     let mut expected: Vec<String> = Vec::new();
@@ -150,8 +151,9 @@ fn everything_appears() {
         "output is data",
     ];
     expected.extend(structures.map(String::from));
-    let missing: Vec<&String> = expected.iter().filter(|name| !seen.contains_key(*name)).collect();
-    assert!(missing.is_empty(), "not seen in {PROGRAMS} programs: {missing:?}");
+    let missing: Vec<&String> =
+        expected.iter().filter(|name| !counts.contains_key(*name)).collect();
+    assert!(missing.is_empty(), "not in {PROGRAMS} programs: {missing:?}");
 }
 
 #[test]
@@ -204,18 +206,18 @@ fn allow_lists_are_kept() {
 #[test]
 fn statements_are_live() {
     let config = Config::default();
-    let (mut live, mut total, mut with_op) = (0, 0, 0);
+    let (mut live_count, mut total, mut op_count) = (0, 0, 0);
     for index in 0..PROGRAMS {
         let Generated { program, .. } = program_at(2, index, &config);
-        live += program.live_statements().iter().filter(|live| **live).count();
+        live_count += program.live_statements().iter().filter(|live| **live).count();
         let has_op = |statement: &&Statement| Op::of(statement).is_some();
-        with_op += program.statements.iter().filter(has_op).count();
+        op_count += program.statements.iter().filter(has_op).count();
         total += program.statements.len();
     }
-    let share = live as f64 / total as f64;
-    println!("{share:.4} live, {:.3} ops of {total} statements", with_op as f64 / total as f64);
+    let share = live_count as f64 / total as f64;
+    println!("{share:.4} live, {:.3} ops of {total} statements", op_count as f64 / total as f64);
     assert!(share >= 0.95, "only {share:.4} of the statements are live");
-    assert!(with_op * 2 > total, "only {with_op} of {total} statements are ops");
+    assert!(op_count * 2 > total, "only {op_count} of {total} statements are ops");
 }
 
 #[test]
@@ -312,7 +314,7 @@ fn every_view_operation_and_function_appears() {
     assert_eq!(functions.len(), ExprBinary::ALL.len());
 }
 
-/// Adds the binary functions of an expression.
+/// Adds the binary functions of an expression to `functions`.
 fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
     match expr {
         Expr::Var(_) | Expr::Int(_) | Expr::Bool(_) => {}
@@ -326,8 +328,8 @@ fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
     }
 }
 
-/// Checks that nothing is undefined at the corners of the variables' ranges. Returns whether
-/// anything wrapped.
+/// Checks that the expression is defined at the corners of its variables' ranges. Returns whether
+/// any value wrapped there.
 fn check_expr(case: &ExprCase) -> bool {
     case.dtype().expect("every expression is well typed");
     let mut wrapped = false;
@@ -341,7 +343,7 @@ fn check_expr(case: &ExprCase) -> bool {
     wrapped
 }
 
-/// Wraps a value to the dtype.
+/// Wraps a value to the dtype; sets `wrapped` if that changes it.
 fn wrap(value: i128, dtype: DType, wrapped: &mut bool) -> i128 {
     let modulus = 1_i128 << (8 * dtype.size_bytes());
     let low = if dtype.is_signed() { -modulus / 2 } else { 0 };
@@ -350,7 +352,15 @@ fn wrap(value: i128, dtype: DType, wrapped: &mut bool) -> i128 {
     result
 }
 
-fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &mut bool) -> i128 {
+/// Evaluates an expression at a point. `default` is the dtype of an expression of literals only;
+/// `wrapped` is set if a value wraps.
+fn evaluate(
+    expr: &Expr,
+    case: &ExprCase,
+    vars: &[i128],
+    default: DType,
+    wrapped: &mut bool,
+) -> i128 {
     use ExprBinary::*;
     let type_of = |x: &Expr| x.dtype(&case.vars);
     let dtype = match expr {
@@ -358,27 +368,27 @@ fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &
             type_of(x).or(type_of(y)).unwrap_or(DType::I32)
         }
         Expr::Cast(_, x) => type_of(x).unwrap_or(DType::I32),
-        expr => type_of(expr).unwrap_or(free),
+        expr => type_of(expr).unwrap_or(default),
     };
-    let mut of = |x: &Expr| evaluate(x, case, vars, dtype, wrapped);
+    let mut value_of = |x: &Expr| evaluate(x, case, vars, dtype, wrapped);
     let value = match expr {
         Expr::Var(number) => vars[*number],
         Expr::Int(value) => i128::from(*value),
         Expr::Bool(value) => i128::from(*value),
-        Expr::Unary(gradiff_corpus::ExprUnary::Neg, src) => -of(src),
-        Expr::Unary(_, src) if dtype == DType::Bool => 1 - of(src),
+        Expr::Unary(gradiff_corpus::ExprUnary::Neg, src) => -value_of(src),
+        Expr::Unary(_, src) if dtype == DType::Bool => 1 - value_of(src),
         Expr::Unary(_, src) => {
             let ones = if dtype.is_signed() { -1 } else { (1 << (8 * dtype.size_bytes())) - 1 };
-            of(src) ^ ones
+            value_of(src) ^ ones
         }
         Expr::Where(srcs) => {
-            let [test, yes, no] = [&srcs[0], &srcs[1], &srcs[2]].map(&mut of);
-            if test != 0 { yes } else { no }
+            let [condition, if_true, if_false] = [&srcs[0], &srcs[1], &srcs[2]].map(&mut value_of);
+            if condition != 0 { if_true } else { if_false }
         }
-        Expr::Cast(DType::Bool, src) => return i128::from(of(src) != 0),
-        Expr::Cast(to, src) => return wrap(of(src), *to, &mut false),
+        Expr::Cast(DType::Bool, src) => return i128::from(value_of(src) != 0),
+        Expr::Cast(to, src) => return wrap(value_of(src), *to, &mut false),
         Expr::Binary(op, a, b) => {
-            let (x, y) = (of(a), of(b));
+            let (x, y) = (value_of(a), value_of(b));
             if matches!(op, FloorDiv | FloorMod | CDiv | CMod) {
                 assert_ne!(y, 0, "{case}");
             }
@@ -411,16 +421,16 @@ fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &
     if dtype == DType::Bool { value } else { wrap(value, dtype, wrapped) }
 }
 
-/// Without other dtypes nothing leaves the range of i32; with them, half of the expressions may,
-/// and every dtype appears.
+/// Without other dtypes no value leaves the range of i32. With them, half of the expressions may
+/// wrap, and every dtype appears.
 #[test]
 fn expressions_wrap_only_if_allowed() {
     let mut choices = SeedChoices::new(9);
-    let plain = ExprConfig { dtypes: Vec::new(), ..ExprConfig::default() };
+    let only_i32 = ExprConfig { dtypes: Vec::new(), ..ExprConfig::default() };
     let mut wrapped = 0;
     let mut dtypes = BTreeSet::new();
     for _ in 0..5_000 {
-        let case = expr(&mut choices, &plain);
+        let case = expr(&mut choices, &only_i32);
         assert!(!check_expr(&case), "{case}");
         assert!(case.vars.iter().all(|var| var.dtype == DType::I32), "{case}");
         let case = expr(&mut choices, &ExprConfig::default());
@@ -462,7 +472,7 @@ proptest::proptest! {
 /// Returns the names of the structures in a program that engines tend to get wrong.
 fn structures(program: &Program) -> BTreeSet<&'static str> {
     let types = program.typing().expect("every program is well typed");
-    let at = |value: ValueId| &program.statements[value.0 as usize];
+    let statement_of = |value: ValueId| &program.statements[value.0 as usize];
     let type_of = |value: ValueId| &types[value.0 as usize];
     let mut seen = BTreeSet::new();
     for statement in &program.statements {
@@ -472,7 +482,7 @@ fn structures(program: &Program) -> BTreeSet<&'static str> {
                 if axes.iter().any(|axis| shape[*axis] == 0) {
                     seen.insert("reduce over an axis of size 0");
                 }
-                match at(*src) {
+                match statement_of(*src) {
                     Statement::Reduce { .. } => "reduce of a reduce",
                     Statement::Pad { .. } => "reduce of a pad",
                     Statement::Binary { .. } => "reduce of arithmetic",
@@ -481,23 +491,25 @@ fn structures(program: &Program) -> BTreeSet<&'static str> {
             }
             Statement::Binary { srcs, .. } => {
                 let sources = srcs.iter().filter_map(|src| match src {
-                    Operand::Value(value) => Some(at(*value)),
+                    Operand::Value(value) => Some(statement_of(*value)),
                     Operand::Literal(_) => None,
                 });
-                let permuted = sources.into_iter().any(|source| {
+                let has_permuted_reduce = sources.into_iter().any(|source| {
                     matches!(source, Statement::Permute { src, .. }
-                        if matches!(at(*src), Statement::Reduce { .. }))
+                        if matches!(statement_of(*src), Statement::Reduce { .. }))
                 });
-                if !permuted {
+                if !has_permuted_reduce {
                     continue;
                 }
                 "arithmetic on a permuted reduce"
             }
-            Statement::Expand { src, .. } if matches!(at(*src), Statement::Reduce { .. }) => {
+            Statement::Expand { src, .. }
+                if matches!(statement_of(*src), Statement::Reduce { .. }) =>
+            {
                 "expand of a reduce"
             }
             Statement::Gather { src, .. }
-                if Op::of(at(*src)).is_some_and(|op| op.is_movement()) =>
+                if Op::of(statement_of(*src)).is_some_and(|op| op.is_movement()) =>
             {
                 "gather through a view"
             }
@@ -555,8 +567,8 @@ fn error_prone_structures_appear_in_two_of_a_thousand_programs() {
     assert!(rare.is_empty(), "of {COUNT} programs: {rare:?}");
 }
 
-/// Half a minute of a hunt covers most pairs of features. Without steering, 4,042 of 5,050 pairs
-/// were covered after 2,500 programs and 4,580 after 20,000.
+/// A hunt of half a minute covers most pairs of features. Without steering, 4,042 of 5,050 pairs
+/// were covered after 2,500 programs, and 4,580 after 20,000.
 #[test]
 fn most_pairs_of_features_are_covered() {
     let mut pairs = Pairs::default();
@@ -573,7 +585,8 @@ fn most_pairs_of_features_are_covered() {
     }
     println!("{} of {}", pairs.seen(), Pairs::POSSIBLE);
     assert!(pairs.seen() >= 4_950, "{} of {}", pairs.seen(), Pairs::POSSIBLE);
-    // Each feature is in one of 400 programs at least; more of the large ones would cost time.
+    // Each feature is in one of 400 programs at least. More of those with large tensors would cost
+    // time.
     let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 50).collect();
     let rare: Vec<_> = rare.iter().map(|(feature, count)| (feature.name(), **count)).collect();
     assert!(rare.is_empty(), "of 20,000 programs: {rare:?}");

@@ -1,4 +1,5 @@
-//! Every generated case survives a round trip through the text form and the binary form.
+//! Every generated case is the same after a round trip through the text form; so is every program
+//! after one through the binary form.
 
 use gradiff_corpus::{Case, CaseFile, decode, encode, parse};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, expr, program_at, views};

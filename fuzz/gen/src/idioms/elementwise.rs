@@ -1,4 +1,4 @@
-//! Elementwise idioms: optimiser updates, activations, chains of shared values.
+//! Elementwise idioms: optimiser updates, activations, and chains of values that are used twice.
 
 use std::f64::consts::LOG2_E;
 
@@ -8,7 +8,7 @@ use super::statements::scalar_literal;
 use crate::Choices;
 use crate::programs::Builder;
 
-/// Maximum length of a chain of shared values: 2^24 paths lead to its first value.
+/// Maximum length of a chain of values that are used twice: 2^24 paths lead to its first value.
 const MAX_CHAIN: u32 = 24;
 
 impl<C: Choices> Builder<'_, C> {
@@ -23,45 +23,47 @@ impl<C: Choices> Builder<'_, C> {
     pub(super) fn optimizer(&mut self) -> Option<ValueId> {
         let dtype = self.float()?;
         let shape = self.flat_shape();
-        let [p, g, m] = [(); 3].map(|()| self.data(dtype, &shape));
-        let (p, g, m) = (p?, g?, m?);
-        let g = if self.choices.one_in(3) {
-            let decay = self.binary_with(Mul, p, 0.01)?;
-            self.binary_of(Add, g, decay)?
+        let [parameter, gradient, momentum] = [(); 3].map(|()| self.data(dtype, &shape));
+        let (parameter, gradient, momentum) = (parameter?, gradient?, momentum?);
+        let gradient = if self.choices.one_in(3) {
+            let decay = self.binary_with(Mul, parameter, 0.01)?;
+            self.binary_of(Add, gradient, decay)?
         } else {
-            g
+            gradient
         };
-        let old = self.binary_with(Mul, m, 0.9)?;
-        let new = self.binary_with(Mul, g, 0.1)?;
-        let m = self.binary_of(Add, old, new)?;
+        let old = self.binary_with(Mul, momentum, 0.9)?;
+        let new = self.binary_with(Mul, gradient, 0.1)?;
+        let momentum = self.binary_of(Add, old, new)?;
         if self.choices.one_in(2) {
-            let update = self.binary_with(Mul, m, 0.05)?;
-            return self.binary_of(Sub, p, update);
+            let update = self.binary_with(Mul, momentum, 0.05)?;
+            return self.binary_of(Sub, parameter, update);
         }
-        let v = self.positive_data(dtype, &shape)?;
-        let squares = self.binary_of(Mul, g, g)?;
-        let old = self.binary_with(Mul, v, 0.99)?;
-        let new = self.binary_with(Mul, squares, 0.01)?;
-        let v = self.binary_of(Add, old, new)?;
-        self.assume_range(v, 0.5, f64::MAX);
-        let root = self.unary_of(UnaryOp::Sqrt, v)?;
+        // Adam divides by the root of the mean square of the gradient.
+        let mean_square = self.positive_data(dtype, &shape)?;
+        let square = self.binary_of(Mul, gradient, gradient)?;
+        let old = self.binary_with(Mul, mean_square, 0.99)?;
+        let new = self.binary_with(Mul, square, 0.01)?;
+        let mean_square = self.binary_of(Add, old, new)?;
+        self.assume_range(mean_square, 0.5, f64::MAX);
+        let root = self.unary_of(UnaryOp::Sqrt, mean_square)?;
         let root = self.binary_with(Add, root, 1e-2)?;
-        let direction = self.binary_of(Div, m, root)?;
+        let direction = self.binary_of(Div, momentum, root)?;
         let update = self.binary_with(Mul, direction, 0.05)?;
-        self.binary_of(Sub, p, update)
+        self.binary_of(Sub, parameter, update)
     }
 
     /// Adds `1 / (1 + 2^(-x * scale))`.
     fn sigmoid(&mut self, x: ValueId, scale: f64) -> Option<ValueId> {
         let scaled = self.binary_with(Mul, x, -scale)?;
         let power = self.unary_of(UnaryOp::Exp2, scaled)?;
-        let raised = self.binary_with(Add, power, 1.0)?;
-        self.assume_range(raised, 1.0, f64::MAX);
-        let share = self.unary_of(UnaryOp::Recip, raised)?;
-        self.assume_range(share, 0.0, 1.0);
-        Some(share)
+        let denominator = self.binary_with(Add, power, 1.0)?;
+        self.assume_range(denominator, 1.0, f64::MAX);
+        let sigmoid = self.unary_of(UnaryOp::Recip, denominator)?;
+        self.assume_range(sigmoid, 0.0, 1.0);
+        Some(sigmoid)
     }
 
+    /// Adds an activation function, or a relu together with its gradient.
     pub(super) fn activation_idiom(&mut self) -> Option<ValueId> {
         let dtype = self.float()?;
         let shape = self.flat_shape();
@@ -70,12 +72,14 @@ impl<C: Choices> Builder<'_, C> {
         match self.choices.below(8) {
             0 => self.sigmoid(x, LOG2_E),
             1 => {
+                // Swish.
                 let gate = self.sigmoid(x, LOG2_E)?;
                 self.binary_of(Mul, x, gate)
             }
             2 => {
-                let gate = self.sigmoid(x, 2.885)?;
-                let twice = self.binary_with(Mul, gate, 2.0)?;
+                // tanh(x) = 2 * sigmoid(2x) - 1.
+                let sigmoid = self.sigmoid(x, 2.885)?;
+                let twice = self.binary_with(Mul, sigmoid, 2.0)?;
                 self.binary_with(Sub, twice, 1.0)
             }
             3 => {
@@ -88,9 +92,10 @@ impl<C: Choices> Builder<'_, C> {
                 self.binary_of(Mul, x, gate)
             }
             4 => {
-                let test = self.binary_with(CmpLt, x, 0.0)?;
+                // Leaky relu.
+                let is_negative = self.binary_with(CmpLt, x, 0.0)?;
                 let leak = self.binary_with(Mul, x, 0.01)?;
-                self.selected(test, Operand::Value(leak), Operand::Value(x))
+                self.selected(is_negative, Operand::Value(leak), Operand::Value(x))
             }
             5 => {
                 let clamped = self.binary_with(Max, x, -1.0)?;
@@ -99,12 +104,13 @@ impl<C: Choices> Builder<'_, C> {
             6 => {
                 // Relu and its gradient.
                 let relu = self.binary_with(Max, x, 0.0)?;
-                let test = self.binary_with(CmpLt, x, 0.0)?;
+                let is_negative = self.binary_with(CmpLt, x, 0.0)?;
                 let gradient = self.data(dtype, &shape)?;
-                let masked = self.selected(test, zero, Operand::Value(gradient))?;
+                let masked = self.selected(is_negative, zero, Operand::Value(gradient))?;
                 self.binary_of(Add, relu, masked)
             }
             _ => {
+                // Relu after dropout.
                 let mask = self.bool_data(&shape)?;
                 let masked = self.selected(mask, Operand::Value(x), zero)?;
                 self.binary_with(Max, masked, 0.0)

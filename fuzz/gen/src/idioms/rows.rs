@@ -6,8 +6,9 @@ use super::statements::scalar_literal;
 use crate::Choices;
 use crate::programs::Builder;
 
-/// log2(e) and its inverse.
+/// log2(e).
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
+/// ln(2), the inverse of log2(e).
 const LN_2: f64 = std::f64::consts::LN_2;
 
 impl<C: Choices> Builder<'_, C> {
@@ -29,17 +30,20 @@ impl<C: Choices> Builder<'_, C> {
         (shape, axis)
     }
 
-    /// Adds float data, and draws an axis; 16-bit floats are sometimes widened, as models do.
+    /// Adds float data, and draws an axis. 16-bit floats are sometimes converted to f32, as models
+    /// do.
     fn float_rows(&mut self) -> Option<(ValueId, usize)> {
         let dtype = self.float()?;
         let (shape, axis) = self.row_shape();
         let x = self.data(dtype, &shape)?;
-        let is_short = matches!(dtype, DType::F16 | DType::BF16);
-        let x = if is_short && self.choices.one_in(2) { self.cast_to(x, DType::F32)? } else { x };
+        let has_16_bits = matches!(dtype, DType::F16 | DType::BF16);
+        if has_16_bits && self.choices.one_in(2) {
+            return Some((self.cast_to(x, DType::F32)?, axis));
+        }
         Some((x, axis))
     }
 
-    /// Adds `x - max(x)` along the axis, and the exponentials of that.
+    /// Adds `x - max(x)` along the axis, and the exponentials of these differences.
     fn exponentials(&mut self, x: ValueId, axis: usize) -> Option<(ValueId, ValueId)> {
         let max = self.reduced(ReduceOp::Max, x, vec![axis])?;
         let shifted = self.binary_of(Sub, x, max)?;
@@ -54,14 +58,14 @@ impl<C: Choices> Builder<'_, C> {
         Some((shifted, self.unary_of(UnaryOp::Exp2, scaled)?))
     }
 
-    /// Adds the softmax of `x` along the axis, or its logarithm.
-    pub(super) fn softmax(&mut self, x: ValueId, axis: usize, log: bool) -> Option<ValueId> {
+    /// Adds the softmax of `x` along the axis or, if `is_log` is set, its logarithm.
+    pub(super) fn softmax(&mut self, x: ValueId, axis: usize, is_log: bool) -> Option<ValueId> {
         let (shifted, exps) = self.exponentials(x, axis)?;
         let total = self.reduced(ReduceOp::Sum, exps, vec![axis])?;
         self.assume_range(total, 0.9, f64::MAX);
-        if log {
-            let bits = self.unary_of(UnaryOp::Log2, total)?;
-            let log = self.binary_with(Mul, bits, LN_2)?;
+        if is_log {
+            let log2 = self.unary_of(UnaryOp::Log2, total)?;
+            let log = self.binary_with(Mul, log2, LN_2)?;
             return self.binary_of(Sub, shifted, log);
         }
         let share = if self.choices.one_in(2) {
@@ -74,9 +78,10 @@ impl<C: Choices> Builder<'_, C> {
         Some(share)
     }
 
-    pub(super) fn softmax_idiom(&mut self, log: bool) -> Option<ValueId> {
+    /// Adds the softmax of new data or, if `is_log` is set, its logarithm.
+    pub(super) fn softmax_idiom(&mut self, is_log: bool) -> Option<ValueId> {
         let (x, axis) = self.float_rows()?;
-        self.softmax(x, axis, log)
+        self.softmax(x, axis, is_log)
     }
 
     /// Adds the mean along the axes: a sum divided by the count, or times its inverse.
@@ -105,13 +110,13 @@ impl<C: Choices> Builder<'_, C> {
     /// Adds `1 / sqrt(variance + epsilon)`.
     fn inverse_root(&mut self, variance: ValueId) -> Option<ValueId> {
         let epsilon = self.choices.pick(&[0.5, 1e-1, 1.0]);
-        let raised = self.binary_with(Add, variance, epsilon)?;
-        self.assume_range(raised, 0.9 * epsilon, f64::MAX);
-        let root = self.unary_of(UnaryOp::Sqrt, raised)?;
+        let sum = self.binary_with(Add, variance, epsilon)?;
+        self.assume_range(sum, 0.9 * epsilon, f64::MAX);
+        let root = self.unary_of(UnaryOp::Sqrt, sum)?;
         self.unary_of(UnaryOp::Recip, root)
     }
 
-    /// Adds a layer norm or, unless it is centered, an RMS norm.
+    /// Adds a layer norm if `is_centered` is set, else an RMS norm.
     pub(super) fn norm(&mut self, is_centered: bool) -> Option<ValueId> {
         let (x, axis) = self.float_rows()?;
         let (centered, variance) = if is_centered {
@@ -122,14 +127,14 @@ impl<C: Choices> Builder<'_, C> {
             (x, self.mean(squares, &[axis])?)
         };
         let scale = self.inverse_root(variance)?;
-        let normal = self.binary_of(Mul, centered, scale)?;
+        let normalized = self.binary_of(Mul, centered, scale)?;
         if self.choices.one_in(3) {
-            return Some(normal);
+            return Some(normalized);
         }
         let mut shape = vec![1; self.shape_of(x).len()];
         shape[axis] = self.shape_of(x)[axis];
         let gamma = self.data(self.dtype_of(x), &shape)?;
-        let scaled = self.binary_of(Mul, normal, gamma)?;
+        let scaled = self.binary_of(Mul, normalized, gamma)?;
         if self.choices.one_in(2) {
             return Some(scaled);
         }
@@ -137,6 +142,7 @@ impl<C: Choices> Builder<'_, C> {
         self.binary_of(Add, x, scaled)
     }
 
+    /// Adds a variance, or a standard deviation, along one axis or two.
     pub(super) fn variance_idiom(&mut self) -> Option<ValueId> {
         let (x, axis) = self.float_rows()?;
         let mut axes = vec![axis];
@@ -147,12 +153,13 @@ impl<C: Choices> Builder<'_, C> {
         if self.choices.one_in(2) {
             return Some(variance);
         }
-        let raised = self.binary_with(Add, variance, 0.25)?;
-        self.assume_range(raised, 0.2, f64::MAX);
-        self.unary_of(UnaryOp::Sqrt, raised)
+        let sum = self.binary_with(Add, variance, 0.25)?;
+        self.assume_range(sum, 0.2, f64::MAX);
+        self.unary_of(UnaryOp::Sqrt, sum)
     }
 
-    /// Adds a batch norm: statistics of each channel over all other axes, or given ones.
+    /// Adds a batch norm, with the mean and the variance of each channel over all other axes or, as
+    /// at inference, with given ones.
     pub(super) fn batch_norm(&mut self) -> Option<ValueId> {
         let dtype = self.float()?;
         let channels = self.size_up_to(8);
@@ -166,10 +173,10 @@ impl<C: Choices> Builder<'_, C> {
             self.center_and_variance(x, &[0, 2])?
         };
         let scale = self.inverse_root(variance)?;
-        let normal = self.binary_of(Mul, centered, scale)?;
+        let normalized = self.binary_of(Mul, centered, scale)?;
         let weight = self.data(dtype, &[channels])?;
         let weight = self.reshaped(weight, vec![1, channels, 1])?;
-        let scaled = self.binary_of(Mul, normal, weight)?;
+        let scaled = self.binary_of(Mul, normalized, weight)?;
         if self.choices.one_in(2) { self.binary_with(Max, scaled, 0.0) } else { Some(scaled) }
     }
 
@@ -179,12 +186,12 @@ impl<C: Choices> Builder<'_, C> {
         let classes = self.size();
         let rows = self.size_up_to((self.limit / classes).max(1));
         let x = self.data(dtype, &[rows, classes])?;
-        let shares = self.softmax(x, 1, true)?;
+        let log_shares = self.softmax(x, 1, true)?;
         let index = self.indices(&[rows, 1], classes)?;
         let range = self.arange_along(self.dtype_of(index), classes, (2, 1))?;
         let is_class = self.binary_of(CmpEq, index, range)?;
-        let zero = Operand::Literal(scalar_literal(self.dtype_of(shares), 0.0));
-        let masked = self.selected(is_class, Operand::Value(shares), zero)?;
+        let zero = Operand::Literal(scalar_literal(self.dtype_of(log_shares), 0.0));
+        let masked = self.selected(is_class, Operand::Value(log_shares), zero)?;
         let loss = self.reduced(ReduceOp::Sum, masked, vec![1])?;
         let mean = self.mean(loss, &[0])?;
         self.unary_of(UnaryOp::Neg, mean)
