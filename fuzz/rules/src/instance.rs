@@ -1,7 +1,8 @@
-//! Nodes that a rule's left side matches, drawn at random: constants, variables of all kinds of
-//! ranges and sums of them replace its names. The condition holds by chance; the draw favours what
-//! conditions require (common factors, ranges that start at 0). Reductions run over one range or
-//! two; names that the condition requires to be free of the range mostly are.
+//! Nodes that a rule's left side matches, drawn at random. Constants, variables with all kinds of
+//! ranges, and sums of them take the place of its names. Whether the condition holds is left to
+//! chance, but the draw favours what conditions require, such as common factors and ranges that
+//! start at 0. Reductions run over one range or two; a name that the condition requires to be free
+//! of the range mostly is.
 
 use std::sync::Arc;
 
@@ -11,13 +12,13 @@ use gradiff_rewrite::syntax::is_constant_name;
 
 use crate::mutate::{Term, pattern_tokens, tokens};
 
-/// Source of random numbers, each below its argument.
+/// A source of random numbers: a call with n gives a number below n.
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
-/// A node of the shape of the rule's left side whose subject has this dtype (see
+/// Draws a node of the form of the rule's left side, whose subject has this dtype (see
 /// [`Types`](gradiff_rewrite::Types); the subject of a reduction is the reduction itself). `None`
-/// if the rule starts from any op, or does not apply to the dtype. The same dice give the same
-/// node. Floats are read from memory, integers and truth values are made of variables.
+/// if the left side does not name an op, or if the rule does not apply to the dtype. The same dice
+/// give the same node. Floats are loads, integers and bools are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
     if !rule.types.has(subject) {
         return None;
@@ -28,13 +29,13 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
     }
     let term = Term::read(rule.lhs, &pattern_tokens(rule.lhs), &mut 0)?;
     let factors = [(); 2].map(|()| 2 + dice(7) as i128);
-    let (known, variables, range) = (Vec::new(), Vec::new(), None);
-    let mut draw = Draw { rule, text: rule.lhs, subject, dice, factors, known, variables, range };
+    let (text, named, variables, range) = (rule.lhs, Vec::new(), Vec::new(), None);
+    let mut draw = Draw { rule, text, subject, dice, factors, named, variables, range };
     if let Some(op) = term.op_name(rule.lhs).strip_prefix("reduce.") {
         return draw.reduction(&term, Op::from_name(op)?);
     }
-    // The sum of an equation about the root.
-    if let Some(root) = draw.equated("root", subject).filter(|root| root.op() == Op::Add) {
+    // If an equation says that the root is a sum, mostly draws that sum.
+    if let Some(root) = draw.equation("root", subject).filter(|root| root.op() == Op::Add) {
         return Some(root);
     }
     let op = Op::from_name(term.op_name(rule.lhs))?;
@@ -51,7 +52,7 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
 const CAST_DTYPES: [DType; 8] =
     [DType::I32, DType::I8, DType::U8, DType::I64, DType::Bool, DType::F32, DType::U32, DType::U64];
 
-/// Small numbers, the most often required ones first.
+/// Small numbers, first those that conditions require most often.
 const SMALL: [i128; 14] = [2, 3, 4, 1, 6, 8, 0, 5, -1, -2, -3, 7, -8, 10];
 
 const FLOATS: [f64; 14] = [
@@ -71,15 +72,19 @@ const FLOATS: [f64; 14] = [
     6.0,
 ];
 
+/// A node that is being drawn.
 struct Draw<'t, 'd> {
     rule: &'t Rule,
+    /// The text of the rule's left side.
     text: &'t str,
     subject: DType,
     dice: Dice<'d>,
-    /// Factors of many constants: divisions and their conditions favour multiples.
+    /// Two numbers of which most constants are multiples, as divisions and their conditions
+    /// require.
     factors: [i128; 2],
-    /// The nodes of the names.
-    known: Vec<(&'t str, UOp)>,
+    /// The names that have a node so far.
+    named: Vec<(&'t str, UOp)>,
+    /// The variables so far.
     variables: Vec<UOp>,
     /// The range that a reduction runs over.
     range: Option<UOp>,
@@ -106,46 +111,54 @@ impl<'t> Draw<'t, '_> {
         if let Some(literal) = literal(word, dtype) {
             return (literal.dtype() == dtype).then(|| UOp::constant(literal));
         }
-        self.named(word, dtype)
+        self.name(word, dtype)
     }
 
     /// The node of a name, drawn now or before.
-    fn named(&mut self, word: &'t str, dtype: DType) -> Option<UOp> {
-        if let Some((_, node)) = self.known.iter().find(|(name, _)| *name == word) {
+    fn name(&mut self, word: &'t str, dtype: DType) -> Option<UOp> {
+        if let Some((_, node)) = self.named.iter().find(|(name, _)| *name == word) {
             return (node.dtype() == dtype).then(|| node.clone());
         }
-        let equated = if is_constant_name(word) { None } else { self.equated(word, dtype) };
-        let node = match (equated, self.range.clone()) {
+        let sum = if is_constant_name(word) { None } else { self.equation(word, dtype) };
+        let node = match (sum, self.range.clone()) {
             _ if is_constant_name(word) => UOp::constant(self.constant(dtype)),
             (Some(node), _) => node,
             (None, Some(range)) => self.in_reduction(word, dtype, &range)?,
-            _ if self.rule.given.contains("by simplex") && dtype.is_int() => self.plain(dtype),
+            _ if self.rule.given.contains("by simplex") && dtype.is_int() => {
+                self.positive_sum(dtype)
+            }
             (None, None) => self.leaf(dtype),
         };
-        self.known.push((word, node.clone()));
+        self.named.push((word, node.clone()));
         Some(node)
     }
 
-    /// The sum of a name in the row's equations, most of the time; `None` in a reduction.
-    fn equated(&mut self, name: &str, dtype: DType) -> Option<UOp> {
+    /// The sum that an equation of the rule says a name is. `None` if there is no such equation, in
+    /// a reduction, and in one case of four.
+    fn equation(&mut self, name: &str, dtype: DType) -> Option<UOp> {
         if self.rule.given.is_empty() || !dtype.is_int() || self.range.is_some() {
             return None;
         }
         let given = self.rule.given;
         let words: Vec<&'static str> = tokens(given).into_iter().map(|word| &given[word]).collect();
         let position = words.windows(2).position(|pair| pair == [name, "="])?;
-        if self.one_in(4) { None } else { self.total(&words, &mut (position + 2), dtype) }
+        if self.one_in(4) { None } else { self.equation_sum(&words, &mut (position + 2), dtype) }
     }
 
-    /// A sum of an equation, from the word `at` on, which moves behind it. Its terms are in any
-    /// order: those that a rule combines are not always neighbours.
-    fn total(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
-        let mut terms = vec![self.product(words, at, dtype)?];
+    /// Draws the sum of an equation that begins at the word `at`, and moves `at` behind it. The
+    /// terms are in any order, since those that a rule combines are not always adjacent.
+    fn equation_sum(
+        &mut self,
+        words: &[&'static str],
+        at: &mut usize,
+        dtype: DType,
+    ) -> Option<UOp> {
+        let mut terms = vec![self.equation_product(words, at, dtype)?];
         while let Some(sign @ ("+" | "-")) = words.get(*at).copied() {
             *at += 1;
-            let next = self.product(words, at, dtype)?;
-            let minus = || UOp::binary(Op::Mul, next.clone(), UOp::int(dtype, -1));
-            terms.push(if sign == "-" { minus() } else { next.clone() });
+            let term = self.equation_product(words, at, dtype)?;
+            let negated = || UOp::binary(Op::Mul, term.clone(), UOp::int(dtype, -1));
+            terms.push(if sign == "-" { negated() } else { term.clone() });
         }
         if 2 < terms.len() && self.one_in(2) {
             let position = (self.dice)(terms.len() as u64) as usize;
@@ -155,8 +168,15 @@ impl<'t> Draw<'t, '_> {
         terms.into_iter().reduce(|sum, term| UOp::binary(Op::Add, sum, term))
     }
 
-    fn product(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
-        let mut product = self.operand(words, at, dtype)?;
+    /// Draws a term of such a sum, from the word `at` on: a chain of products, quotients and
+    /// remainders.
+    fn equation_product(
+        &mut self,
+        words: &[&'static str],
+        at: &mut usize,
+        dtype: DType,
+    ) -> Option<UOp> {
+        let mut product = self.equation_operand(words, at, dtype)?;
         loop {
             let op = match words.get(*at).copied() {
                 Some("*") => Op::Mul,
@@ -165,55 +185,63 @@ impl<'t> Draw<'t, '_> {
                 _ => return Some(product),
             };
             *at += 1;
-            let operand = self.operand(words, at, dtype)?;
+            let operand = self.equation_operand(words, at, dtype)?;
             let values = product.as_const().zip(operand.as_const());
             let folded = values.and_then(|(x, y)| evaluate(op, dtype, &[x, y]));
             product = folded.map_or_else(|| UOp::binary(op, product, operand), UOp::constant);
         }
     }
 
-    fn operand(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
+    /// Draws an operand of such a term, from the word `at` on: a number, a name, a sum in
+    /// parentheses, or a truncated division.
+    fn equation_operand(
+        &mut self,
+        words: &[&'static str],
+        at: &mut usize,
+        dtype: DType,
+    ) -> Option<UOp> {
         let word = words.get(*at).copied()?;
         *at += 1;
         let op = match word {
             "cdiv" => Op::CDiv,
             "cmod" => Op::CMod,
             "(" => {
-                let sum = self.total(words, at, dtype)?;
+                let sum = self.equation_sum(words, at, dtype)?;
                 *at += 1;
                 return Some(sum);
             }
             _ if word.parse::<i64>().is_ok() => return Some(UOp::int(dtype, word.parse().ok()?)),
-            _ => return self.named(word, dtype),
+            _ => return self.name(word, dtype),
         };
         *at += 1;
-        let dividend = self.total(words, at, dtype)?;
+        let dividend = self.equation_sum(words, at, dtype)?;
         *at += 1;
-        let divisor = self.total(words, at, dtype)?;
+        let divisor = self.equation_sum(words, at, dtype)?;
         *at += 1;
         Some(UOp::binary(op, dividend, divisor))
     }
 
-    /// A reduction of the subject's dtype over one range, sometimes two, of a narrow or a wide
-    /// dtype.
+    /// A reduction of the subject's dtype over one range, or sometimes two. The dtype of the ranges
+    /// is narrow or wide.
     fn reduction(&mut self, term: &Term, op: Op) -> Option<UOp> {
         let [value, range] = &term.sources[..] else { return None };
         let word = &self.text[range.range.clone()];
-        let is_range = self.text[value.range.clone()] == *word;
-        let index = self.pick(&[DType::I8, DType::I8, DType::I32, DType::U8]);
-        let index = if is_range { self.subject } else { index };
-        if !index.is_int() {
+        let is_range_the_value = self.text[value.range.clone()] == *word;
+        let range_dtype = self.pick(&[DType::I8, DType::I8, DType::I32, DType::U8]);
+        let range_dtype = if is_range_the_value { self.subject } else { range_dtype };
+        if !range_dtype.is_int() {
             return None;
         }
         let large = self.large_trip_counts();
         let ranges = [0, 1].map(|axis| {
-            let trips = self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]);
-            // Too many for a witness, but not for rewriting.
-            let is_large = index == DType::I32 && !large.is_empty() && self.one_in(4);
-            let trips = if is_large { self.pick(&large) } else { trips };
-            UOp::new(Op::Range, index, [UOp::int(index, trips)], Arg::plain_axis(axis))
+            let trip_count = self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]);
+            // A large trip count is too large to be evaluated, but not to be rewritten.
+            let is_large = range_dtype == DType::I32 && !large.is_empty() && self.one_in(4);
+            let trip_count = if is_large { self.pick(&large) } else { trip_count };
+            let end = UOp::int(range_dtype, trip_count);
+            UOp::new(Op::Range, range_dtype, [end], Arg::plain_axis(axis))
         });
-        self.known.push((word, ranges[0].clone()));
+        self.named.push((word, ranges[0].clone()));
         self.range = Some(ranges[0].clone());
         let value = self.term(value, self.subject)?;
         let count = if self.one_in(4) { 2 } else { 1 };
@@ -222,7 +250,8 @@ impl<'t> Draw<'t, '_> {
         verify(&reduction).is_ok().then_some(reduction)
     }
 
-    /// The numbers in the condition that are too large to be drawn by chance, and their neighbours.
+    /// The numbers in the condition that are too large to be drawn by chance, and the numbers next
+    /// to them.
     fn large_trip_counts(&self) -> Vec<i64> {
         let words = tokens(self.rule.when).into_iter();
         let numbers = words.filter_map(|word| self.rule.when[word].parse::<i64>().ok());
@@ -234,22 +263,22 @@ impl<'t> Draw<'t, '_> {
     fn in_reduction(&mut self, word: &str, dtype: DType, range: &UOp) -> Option<UOp> {
         let rule = self.rule;
         let requires = |condition: &str| rule.when.contains(condition);
-        let is_free = format!("free({word}, r)");
+        let free = format!("free({word}, r)");
         let varies = match self.one_in(8) {
-            false if requires(&format!("!{is_free}")) => true,
-            false if requires(&is_free) => false,
+            false if requires(&format!("!{free}")) => true,
+            false if requires(&free) => false,
             _ => self.one_in(2),
         };
-        let is_counted = rule.given.starts_with(&format!("{word} = r *"));
-        if is_counted && dtype == range.dtype() && !self.one_in(8) {
-            return Some(self.counted(range));
+        let is_scaled = rule.given.starts_with(&format!("{word} = r *"));
+        if is_scaled && dtype == range.dtype() && !self.one_in(8) {
+            return Some(self.scaled_range(range));
         }
         if requires("max(y) <= min(z)") && matches!(word, "y" | "z") && !self.one_in(8) {
             let lowest = if word == "y" { -3 } else { 1 };
             return Some(UOp::int(dtype, lowest + (self.dice)(5) as i64));
         }
         if rule.rhs == "@gather" && dtype == DType::Bool {
-            return Some(self.chosen(range));
+            return Some(self.iteration_condition(range));
         }
         if rule.rhs == "@gather" && word == "y" && !self.one_in(8) {
             return Some(UOp::constant(Constant::zero(dtype)));
@@ -258,9 +287,9 @@ impl<'t> Draw<'t, '_> {
             return Some(self.leaf(dtype));
         }
         if dtype == DType::Bool {
-            let (count, limit) = (self.counted(range), self.leaf(range.dtype()));
+            let (scaled, limit) = (self.scaled_range(range), self.leaf(range.dtype()));
             let op = self.pick(&[Op::CmpLt, Op::CmpLt, Op::CmpNe]);
-            return Some(UOp::binary(op, count, limit));
+            return Some(UOp::binary(op, scaled, limit));
         }
         let iteration = if dtype == range.dtype() {
             range.clone()
@@ -274,8 +303,8 @@ impl<'t> Draw<'t, '_> {
         })
     }
 
-    /// The range with a factor, plus a rest that mostly does not vary.
-    fn counted(&mut self, range: &UOp) -> UOp {
+    /// The range times a factor, plus a rest that mostly does not vary.
+    fn scaled_range(&mut self, range: &UOp) -> UOp {
         let dtype = range.dtype();
         let factor = self.pick(&[1, 2, -1, 3, -2, 1, -3, 5]);
         let scaled = UOp::binary(Op::Mul, range.clone(), UOp::int(dtype, factor));
@@ -283,39 +312,44 @@ impl<'t> Draw<'t, '_> {
         let rest = match (self.dice)(9) {
             0 | 1 => return scaled,
             2 | 3 => UOp::constant(self.constant(dtype)),
-            // This rest varies.
+            // This rest varies with the range.
             4 => UOp::binary(Op::FloorMod, range.clone(), UOp::int(dtype, 2)),
-            // Bounds treat its parts as independent.
+            // Its value is a variable, but bounds treat the two terms as independent.
             5 => {
                 let (variable, factor) = (self.variable(dtype), 2 + (self.dice)(5) as i64);
-                let part = |factor| UOp::binary(Op::Mul, variable.clone(), UOp::int(dtype, factor));
-                UOp::binary(Op::Add, part(factor), part(1 - factor))
+                let term = |factor| UOp::binary(Op::Mul, variable.clone(), UOp::int(dtype, factor));
+                UOp::binary(Op::Add, term(factor), term(1 - factor))
             }
             _ => self.variable(dtype),
         };
         UOp::binary(Op::Add, scaled, rest)
     }
 
-    /// A condition that chooses one iteration of the range; sometimes with a further condition.
-    fn chosen(&mut self, range: &UOp) -> UOp {
+    /// A condition that is true in one iteration of the range; sometimes with a further condition.
+    fn iteration_condition(&mut self, range: &UOp) -> UOp {
         let iteration = self.leaf(range.dtype());
-        let same = UOp::not(UOp::binary(Op::CmpNe, range.clone(), iteration));
-        if self.one_in(3) { UOp::binary(Op::And, same, self.leaf(DType::Bool)) } else { same }
+        let is_equal = UOp::not(UOp::binary(Op::CmpNe, range.clone(), iteration));
+        match self.one_in(3) {
+            true => UOp::binary(Op::And, is_equal, self.leaf(DType::Bool)),
+            false => is_equal,
+        }
     }
 
+    /// The node of a term with this op and dtype. `subject` is the dtype of the operands of the
+    /// root.
     fn node(&mut self, term: &Term, op: Op, dtype: DType, subject: Option<DType>) -> Option<UOp> {
-        let operand = match op {
+        let operand_dtype = match op {
             Op::Index | Op::Load | Op::Store => dtype,
             Op::Sink => DType::Void,
             _ if !op.is_elementwise() => return None,
             _ if subject.is_some() => subject?,
             Op::Cast => self.cast_from(term),
             Op::Bitcast => {
-                let same = CAST_DTYPES.iter().filter(|from| from.bits() == dtype.bits());
-                let same: Vec<DType> = same.copied().chain([dtype]).collect();
-                self.pick(&same)
+                let as_wide = CAST_DTYPES.iter().filter(|from| from.bits() == dtype.bits());
+                let as_wide: Vec<DType> = as_wide.copied().chain([dtype]).collect();
+                self.pick(&as_wide)
             }
-            _ if op.is_comparison() => self.compared(term),
+            _ if op.is_comparison() => self.dtype_of_comparison(term),
             _ => dtype,
         };
         let mut sources = Vec::with_capacity(term.sources.len());
@@ -325,16 +359,16 @@ impl<'t> Draw<'t, '_> {
                 (Op::Index, 1) => self.term(source, DType::I32)?,
                 (Op::Where, 0) | (Op::Index, 2) => self.term(source, DType::Bool)?,
                 (Op::Store, _) => self.term(source, DType::F32)?,
-                _ => self.term(source, operand)?,
+                _ => self.term(source, operand_dtype)?,
             });
         }
         let may_differ = op.is_comparison() || matches!(op, Op::Cast | Op::Bitcast);
-        if !may_differ && dtype != operand {
+        if !may_differ && dtype != operand_dtype {
             return None;
         }
         let node = UOp::new(op, dtype, sources, Arg::None);
         if let Some(name) = term.name.clone() {
-            self.known.push((&self.text[name], node.clone()));
+            self.named.push((&self.text[name], node.clone()));
         }
         Some(node)
     }
@@ -352,7 +386,7 @@ impl<'t> Draw<'t, '_> {
         UOp::unary(Op::Load, dtype, index)
     }
 
-    /// A store behind a gate that may be constantly closed.
+    /// A store with a gate, which may be false.
     fn store(&mut self) -> UOp {
         let gate = if self.one_in(2) {
             self.leaf(DType::Bool)
@@ -369,24 +403,24 @@ impl<'t> Draw<'t, '_> {
     fn cast_from(&mut self, term: &Term) -> DType {
         let word = &self.text[term.sources[0].range.clone()];
         let op = term.sources[0].op_name(self.text);
-        let known = self.known.iter().find(|(name, _)| *name == word);
-        let is_truth = Op::from_name(op).is_some_and(Op::is_comparison) || op == "not";
-        match known {
+        let named = self.named.iter().find(|(name, _)| *name == word);
+        let is_bool = Op::from_name(op).is_some_and(Op::is_comparison) || op == "not";
+        match named {
             Some((_, node)) => node.dtype(),
-            None if is_truth || self.rule.when.contains(&format!("isbool({word})")) => DType::Bool,
+            None if is_bool || self.rule.when.contains(&format!("isbool({word})")) => DType::Bool,
             None => self.pick(&CAST_DTYPES),
         }
     }
 
     /// The dtype of the operands of a comparison within a left side.
-    fn compared(&mut self, term: &Term) -> DType {
+    fn dtype_of_comparison(&mut self, term: &Term) -> DType {
         for source in &term.sources {
             let word = &self.text[source.range.clone()];
             let name = source.op_name(self.text);
             if matches!(word, "true" | "false") || matches!(name, "not" | "cmplt" | "cmpne") {
                 return DType::Bool;
             }
-            if let Some((_, node)) = self.known.iter().find(|(known, _)| *known == word) {
+            if let Some((_, node)) = self.named.iter().find(|(name, _)| *name == word) {
                 return node.dtype();
             }
         }
@@ -420,13 +454,15 @@ impl<'t> Draw<'t, '_> {
         Constant::int(dtype, value)
     }
 
+    /// A node of this dtype for a name that no equation or condition describes.
     fn leaf(&mut self, dtype: DType) -> UOp {
         match dtype {
             DType::Bool => {
                 let limit = self.pick(&SMALL) as i64;
-                let known = self.variables.iter().find(|known| known.dtype() == DType::I32);
-                let known = known.cloned().filter(|_| (self.dice)(2) == 0);
-                let variable = known.unwrap_or_else(|| self.variable(DType::I32));
+                let is_i32 = |variable: &&UOp| variable.dtype() == DType::I32;
+                let existing = self.variables.iter().find(is_i32).cloned();
+                let existing = existing.filter(|_| (self.dice)(2) == 0);
+                let variable = existing.unwrap_or_else(|| self.variable(DType::I32));
                 let limit = if self.one_in(2) {
                     UOp::int(DType::I32, limit)
                 } else {
@@ -441,8 +477,8 @@ impl<'t> Draw<'t, '_> {
                 0..4 => self.variable(dtype),
                 4..8 => self.sum(dtype),
                 8 => self.quotient(dtype),
-                9 => self.split(dtype),
-                10 => self.near(dtype),
+                9 => self.quotient_and_remainder(dtype),
+                10 => self.op_on_name(dtype),
                 _ => UOp::constant(self.constant(dtype)),
             },
         }
@@ -463,7 +499,8 @@ impl<'t> Draw<'t, '_> {
         if self.one_in(2) { UOp::binary(Op::Add, sum, constant) } else { sum }
     }
 
-    /// A chain of the op of the left side, about as long as a condition allows.
+    /// A chain of the op of the left side, about as long as the condition on `operands(root)`
+    /// allows.
     fn chain(&mut self, dtype: DType) -> UOp {
         let op = ["(mul", "(max", "(min"].iter().find(|op| self.text.starts_with(**op));
         let op = op.and_then(|op| Op::from_name(&op[1..])).unwrap_or(Op::Mul);
@@ -476,8 +513,8 @@ impl<'t> Draw<'t, '_> {
         chain.unwrap_or_else(|| UOp::int(dtype, 1))
     }
 
-    /// A sum of variables with factors, mostly none negative.
-    fn plain(&mut self, dtype: DType) -> UOp {
+    /// A sum of variables with factors, few of which are negative.
+    fn positive_sum(&mut self, dtype: DType) -> UOp {
         let count = 2 + (self.dice)(2);
         let terms = (0..count).map(|number| {
             let (min, max) = (self.pick(&[0, 0, 0, -1]), 1 + (self.dice)(9) as i64);
@@ -492,6 +529,7 @@ impl<'t> Draw<'t, '_> {
         sum.unwrap_or_else(|| UOp::int(dtype, 0))
     }
 
+    /// A quotient or a remainder of a variable.
     fn quotient(&mut self, dtype: DType) -> UOp {
         let op = self.pick(&[Op::FloorDiv, Op::FloorMod, Op::FloorMod, Op::CDiv, Op::CMod]);
         let variable = self.variable(dtype);
@@ -499,9 +537,9 @@ impl<'t> Draw<'t, '_> {
         UOp::binary(op, variable, divisor)
     }
 
-    /// A quotient and a remainder of the same node, added so that they recombine; or the quotients
-    /// of an unrolled sum.
-    fn split(&mut self, dtype: DType) -> UOp {
+    /// A sum `q*c + r` of the quotient and the remainder of the same node, which recombine; or a
+    /// sum of quotients such as unrolling gives.
+    fn quotient_and_remainder(&mut self, dtype: DType) -> UOp {
         let [factor, second_factor] =
             self.factors.map(|factor| UOp::constant(Constant::int(dtype, factor)));
         let [division, modulo] = self.pick(&[[Op::FloorDiv, Op::FloorMod], [Op::CDiv, Op::CMod]]);
@@ -511,15 +549,16 @@ impl<'t> Draw<'t, '_> {
         }
         if self.one_in(4) {
             let (count, stride) = (2 + (self.dice)(2) as i64, self.pick(&[1, 1, 2, 3]));
-            let part = |offset: i64| {
+            let quotient = |offset: i64| {
                 let shift = UOp::int(dtype, offset * stride);
                 let shifted = UOp::binary(Op::Add, base.clone(), shift);
                 let shifted = if offset == 0 { base.clone() } else { shifted };
                 UOp::binary(division, shifted, UOp::int(dtype, count * stride))
             };
-            return (1..count).map(part).fold(part(0), |sum, part| UOp::binary(Op::Add, sum, part));
+            let further = (1..count).map(quotient);
+            return further.fold(quotient(0), |sum, term| UOp::binary(Op::Add, sum, term));
         }
-        let rest = UOp::binary(modulo, base.clone(), factor.clone());
+        let remainder = UOp::binary(modulo, base.clone(), factor.clone());
         // The quotient of a quotient may be that of its dividend by the product.
         let mut quotient = match base.src() {
             [inner, _] if self.one_in(2) => {
@@ -531,32 +570,34 @@ impl<'t> Draw<'t, '_> {
         if self.one_in(3) {
             quotient = UOp::binary(modulo, quotient, second_factor);
         }
-        let whole = UOp::binary(Op::Mul, quotient, factor);
-        let [first, second] = if self.one_in(2) { [rest, whole] } else { [whole, rest] };
-        UOp::binary(Op::Add, first, second)
+        let scaled = UOp::binary(Op::Mul, quotient, factor);
+        match self.one_in(2) {
+            true => UOp::binary(Op::Add, remainder, scaled),
+            false => UOp::binary(Op::Add, scaled, remainder),
+        }
     }
 
-    /// The node of a known name, combined with a constant.
-    fn near(&mut self, dtype: DType) -> UOp {
-        let same = self.known.iter().filter(|(_, node)| node.dtype() == dtype);
-        let same: Vec<UOp> = same.map(|(_, node)| node.clone()).collect();
-        if same.is_empty() {
+    /// An op on the node of another name and a constant.
+    fn op_on_name(&mut self, dtype: DType) -> UOp {
+        let nodes = self.named.iter().map(|(_, node)| node);
+        let nodes: Vec<UOp> = nodes.filter(|node| node.dtype() == dtype).cloned().collect();
+        if nodes.is_empty() {
             return self.variable(dtype);
         }
-        let position = (self.dice)(same.len() as u64) as usize;
+        let position = (self.dice)(nodes.len() as u64) as usize;
         let op = self.pick(&[Op::Add, Op::Add, Op::Mul, Op::Max]);
-        UOp::binary(op, same[position].clone(), UOp::constant(self.constant(dtype)))
+        UOp::binary(op, nodes[position].clone(), UOp::constant(self.constant(dtype)))
     }
 
     /// One of at most three variables of a dtype, so that terms have variables in common.
     fn variable(&mut self, dtype: DType) -> UOp {
-        let same = self.variables.iter().filter(|variable| variable.dtype() == dtype);
-        let same: Vec<UOp> = same.cloned().collect();
-        if same.len() == 3 || !same.is_empty() && self.one_in(4) {
-            let position = (self.dice)(same.len() as u64) as usize;
-            return same[position].clone();
+        let existing = self.variables.iter().filter(|variable| variable.dtype() == dtype);
+        let existing: Vec<UOp> = existing.cloned().collect();
+        if existing.len() == 3 || !existing.is_empty() && self.one_in(4) {
+            let position = (self.dice)(existing.len() as u64) as usize;
+            return existing[position].clone();
         }
-        let (min, max) = self.range(dtype);
+        let (min, max) = self.interval(dtype);
         let name = format!("v{}", self.variables.len());
         let variable = Arg::Var(Arc::new(Variable { name, min, max }));
         let node = UOp::new(Op::DefineVar, dtype, [], variable);
@@ -564,15 +605,16 @@ impl<'t> Draw<'t, '_> {
         node
     }
 
-    /// A range of a variable: from 0 on, across 0, away from 0, the whole range of the dtype, or
-    /// one that ends at the ends of the dtype or so near that something small can be added.
-    fn range(&mut self, dtype: DType) -> (i64, i64) {
+    /// The smallest and the largest value of a variable. The interval begins at 0, contains 0, lies
+    /// away from 0, is the whole range of the dtype, or ends at or near an end of the dtype, so
+    /// that a small sum just fits or just wraps.
+    fn interval(&mut self, dtype: DType) -> (i64, i64) {
         let (low, high) = dtype.int_range().unwrap_or_default();
         let (low, high) = (low.max(i64::MIN.into()) as i64, high.min(i64::MAX.into()) as i64);
         let (width, gap) = ((self.dice)(13) as i64, (self.dice)(10) as i64);
-        let is_two = self.rule.when.contains("max(n) == min(n) + 1") && self.one_in(3);
+        let has_two_values = self.rule.when.contains("max(n) == min(n) + 1") && self.one_in(3);
         let (min, max) = match (self.dice)(17) {
-            _ if is_two => (width - 6, width - 5),
+            _ if has_two_values => (width - 6, width - 5),
             0..6 => (0, width),
             6..9 => (-width, width / 2),
             9 => (width, 2 * width),
@@ -589,7 +631,7 @@ impl<'t> Draw<'t, '_> {
     }
 }
 
-/// The constant that a word of a left side stands for.
+/// The constant that a word of a left side stands for; `None` if it is a name.
 fn literal(word: &str, dtype: DType) -> Option<Constant> {
     match (word, word.parse::<i64>(), word.parse::<f64>()) {
         ("true" | "false", ..) => Some(Constant::bool(word == "true")),
@@ -608,10 +650,11 @@ mod tests {
     use super::*;
     use gradiff_rewrite::{Mode, Options, RuleSet, Trace, rewrite};
 
-    /// Rows that start from any op, or that need other rows.
+    /// Rules whose left side names no op, or that fire only after another rule; they have no
+    /// instances.
     const ELSEWHERE: [&str; 3] = ["algebra/fold", "algebra/by-range", "validity/index"];
 
-    /// Random numbers, the same each time, each below its argument.
+    /// A source of random numbers that is the same for each call.
     fn dice() -> impl FnMut(u64) -> u64 {
         let mut state = 1u64;
         move |count| {
@@ -647,7 +690,7 @@ mod tests {
         assert!(silent.is_empty(), "{silent:?}");
     }
 
-    /// Number of instances of a row that a changed row rewrites differently.
+    /// The number of instances of a rule that a change of the rule rewrites in another way.
     fn difference_count(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
         let row = gradiff_rewrite::rules::rows()
             .into_iter()
@@ -656,14 +699,14 @@ mod tests {
         let sets = [row, change(&row)].map(|row| RuleSet::load_unordered(&[&[row]]).unwrap());
         let mut dice = dice();
         let nodes = (0..6000).filter_map(|_| instance(&row, DType::I8, &mut dice));
-        let rewritten = |node: &UOp, set: &RuleSet| {
+        let rewrite_once = |node: &UOp, set: &RuleSet| {
             let options = Options { mode: Mode::Fast, fuel: Some(1) };
             rewrite(node, set, &options, &mut Trace::default())
         };
-        nodes.filter(|node| rewritten(node, &sets[0]) != rewritten(node, &sets[1])).count()
+        nodes.filter(|node| rewrite_once(node, &sets[0]) != rewrite_once(node, &sets[1])).count()
     }
 
-    /// The row without one part of its condition.
+    /// The rule without a part of its condition.
     fn without(row: &Rule, part: &str) -> Rule {
         assert!(row.when.contains(part), "{}", row.when);
         Rule { when: row.when.replace(part, "").leak(), ..*row }

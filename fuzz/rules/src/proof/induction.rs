@@ -1,26 +1,29 @@
-//! Reductions over ranges: induction over the trip count.
+//! Proofs of rules about reductions over ranges, by induction over the trip count.
 //!
-//! Let n be the trip count of the range r, F(k) the reduction over the first k iterations: the op's
-//! identity for k = 0, `F(k) op body(k)` for k + 1. A name that is free of r has one value; any
-//! other name within a reduction is its value in one iteration, and outside of reductions it is any
-//! value. P(k) says that the row holds for the first k iterations: with F(k) for each reduction and
-//! k for `size(r)` on the right side. P(n) is the row. It is proved in one of three ways:
+//! Let n be the trip count of the range r, and F(k) the reduction over the first k iterations: F(0)
+//! is the op's identity, and F(k + 1) is `F(k) op body(k)`. A name that is free of r has a single
+//! value. Any other name has, within a reduction, its value in the current iteration; outside of
+//! reductions it is any value. P(k) says that the rule holds for the first k iterations, with F(k)
+//! for each reduction, and with k for `size(r)` on the right side. So P(n) is the rule. It is
+//! proved in cases:
 //!
-//! - n = 0: P(0), which may only assume what the condition says about n and constants, as names
-//!   need not be defined if there is no iteration.
-//! - n > 0: P(1), and P(k) => P(k + 1) for all 0 < k < n.
-//! - `size(r) == c` in the condition: P(c), unrolled.
+//! - n = 0: P(0) is proved. It may only assume what the condition says about n and constants, since
+//!   names need not be defined if there is no iteration.
+//! - n > 0: P(1) is proved, and P(k) => P(k + 1) for all 0 < k < n.
+//! - If `size(r) == c` is in the condition, P(c) is proved instead, unrolled.
 //!
-//! P(1) and P(k) => P(k + 1) are about one iteration each, 0 and k, both less than n. So they may
-//! assume what the rule knows about the whole range: `size(r)` in a condition is n, `min` and `max`
-//! are numbers that no iteration changes, and what bounds, `nowrap`, `linear` and equations say
-//! about a node holds for its value in each iteration below n. The left side is defined if its body
-//! is in every iteration. What the rule knows about n alone (that its arithmetic fits, that numbers
-//! on the right can be computed) is a goal for k and for k + 1.
+//! P(1) and P(k) => P(k + 1) are about a single iteration each, 0 and k, which are less than n. So
+//! they may assume what the rule knows about the whole range: `size(r)` in a condition is n; `min`
+//! and `max` are numbers that are the same in all iterations; and what bounds, `nowrap`, `linear`
+//! and equations say about a node holds for its value in each iteration below n. The left side is
+//! defined if its body is defined in every iteration. What the rule knows for n only, namely that
+//! its arithmetic fits and that the numbers on the right can be computed, is a goal for both k and
+//! k + 1.
 //!
 //! In P(k) => P(k + 1), F(k) of the left side is the right side at k, by P(k); reductions on the
-//! right are unknowns. Sums and products are exact numbers, congruent to the values modulo 2^bits,
-//! as everywhere; where the op needs the value, P(k) includes that the number is one of the dtype.
+//! right are unknowns. Sums and products are exact numbers that are congruent to the values modulo
+//! 2^bits, as in all proofs. Where an op needs the value itself, P(k) includes that the number is
+//! in the range of the dtype.
 
 use gradiff_graph::{Constant, Op};
 use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question, is_constant_name};
@@ -44,43 +47,47 @@ pub(super) enum Iterations {
     Next,
 }
 
-/// State of the encoder in a rule about a reduction.
+/// The state of the encoder of a rule about a reduction.
 pub(super) struct Reduction {
+    /// The slot of the range.
     range: usize,
+    /// The numbers of the iterations that the query is about.
     iterations: Vec<Number>,
-    /// The value of `size(r)`: the trip count of the range in the condition, the number of
-    /// completed iterations on the right.
+    /// The value of `size(r)`: in the condition the trip count of the range, on the right side the
+    /// number of iterations that are done.
     size: Number,
-    /// The reductions on the right after the first k iterations, by the number of their node.
+    /// The reductions on the right side after the first k iterations, by the number of their node.
     done: Vec<(usize, Value)>,
-    /// True if P(k) is being encoded, not P(k + 1).
+    /// True while P(k) is encoded, false while P(k + 1) is.
     is_before: bool,
-    /// The values of names that vary on the other side of the reduction's border.
+    /// The second value of each name that is not free of the range: the one outside of reductions
+    /// while [`Reduction::is_inside`], else the one in the current iteration.
     varying: Vec<(usize, Value)>,
+    /// True while a body is encoded, false for what is outside of reductions.
     is_inside: bool,
 }
 
 impl Iterations {
-    /// The queries that prove a rule together.
+    /// Returns the queries that together prove a rule.
     pub(super) fn of(rule: &ParsedRule) -> Vec<Iterations> {
-        let says = |wanted: &dyn Fn(&Expr, Operator, &Expr) -> bool| {
+        let has_condition = |matches: &dyn Fn(&Expr, Operator, &Expr) -> bool| {
             parsed::conditions(rule).any(|condition| match condition {
-                Expr::Binary(operator, left, right) => wanted(left, *operator, right),
+                Expr::Binary(operator, left, right) => matches(left, *operator, right),
                 _ => false,
             })
         };
         let is_size = |expr: &Expr| matches!(expr, Expr::Ask(Question::Size, _));
-        let is_of = |count: i128| {
-            says(&|left: &Expr, operator, right: &Expr| {
+        let requires_size = |count: i128| {
+            has_condition(&|left: &Expr, operator, right: &Expr| {
                 is_size(left)
                     && operator == Operator::Equal
                     && matches!(right, Expr::Int(c) if *c == count)
             })
         };
-        if let Some(count) = (2..=8).find(|count| is_of((*count).into())) {
+        if let Some(count) = (2..=8).find(|count| requires_size((*count).into())) {
             return vec![Iterations::All(count)];
         }
-        let is_not_empty = says(&|left, operator, right| {
+        let is_not_empty = has_condition(&|left, operator, right| {
             matches!(left, Expr::Int(0)) && operator == Operator::Less && is_size(right)
         });
         let induction = [Iterations::First, Iterations::Next];
@@ -90,7 +97,7 @@ impl Iterations {
         }
     }
 
-    /// The label of its goals.
+    /// Returns the label of the query's goals.
     pub(super) fn name(self) -> String {
         match self {
             Iterations::All(0) => String::from("no iteration"),
@@ -136,7 +143,7 @@ pub(super) fn write<'a>(
         }
     }
     encoder.find_varying(*range)?;
-    encoder.cross_border();
+    encoder.swap_varying();
     let class = typing.node(0);
     let mut left = match iterations {
         Iterations::Next => {
@@ -190,11 +197,12 @@ impl Encoder<'_> {
             varying: Vec::new(),
             is_inside: true,
         });
-        let any = self.script.unknown("outer_r", 0);
-        self.slots[range] = Some(Slot { value: exact(any, class), bounds: None, exact: None });
+        let outside = self.script.unknown("outer_r", 0);
+        self.slots[range] = Some(Slot { value: exact(outside, class), bounds: None, exact: None });
     }
 
-    /// The values of a body in each iteration, and the condition that all of them are defined.
+    /// Returns the values of a body in each iteration, and the condition that all of them are
+    /// defined.
     fn bodies(&mut self, body: &Pattern) -> Result<(Vec<Value>, String), Unsupported> {
         let Some(reduction) = &self.reduction else {
             return Err(Unsupported::new("a reduction over a range"));
@@ -216,7 +224,8 @@ impl Encoder<'_> {
         Ok((values, defined))
     }
 
-    /// Declares the values of varying names outside of reductions, which are arbitrary.
+    /// Declares the arbitrary values that names that are not free of the range have outside of
+    /// reductions.
     fn find_varying(&mut self, range: usize) -> Result<(), Unsupported> {
         for slot in 1..self.slots.len() {
             let Some(value) = self.slots[slot].as_ref().map(|slot| slot.value.clone()) else {
@@ -243,7 +252,9 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn cross_border(&mut self) {
+    /// Goes into a reduction or out of it: swaps the two values of each name in
+    /// [`Reduction::varying`].
+    fn swap_varying(&mut self) {
         let Some(reduction) = &mut self.reduction else { return };
         reduction.is_inside = !reduction.is_inside;
         for (slot, value) in &mut reduction.varying {
@@ -253,7 +264,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The right side after the iterations, or before them.
+    /// Returns the right side after the iterations of the query, or before the last of them.
     fn right(&mut self, is_before: bool) -> Result<Value, Unsupported> {
         let (rule, one) = (self.rule, self.script.literal(1));
         let Some(reduction) = &mut self.reduction else {
@@ -269,7 +280,7 @@ impl Encoder<'_> {
         Ok(self.node(&rule.rhs)?.0)
     }
 
-    /// A reduction on the right side.
+    /// Returns a reduction on the right side.
     pub(super) fn inner_reduction(
         &mut self,
         op: Op,
@@ -293,14 +304,15 @@ impl Encoder<'_> {
         }
         let done = reduction.done.iter().find(|(known, _)| *known == node).map(|(_, v)| v.clone());
         let start = done.map_or_else(|| self.identity(op, class), Ok)?;
-        self.cross_border();
+        self.swap_varying();
         let (bodies, _) = self.bodies(body)?;
-        self.cross_border();
+        self.swap_varying();
         bodies
             .into_iter()
             .try_fold(start, |sum, body| Ok(self.op(op, &[sum, body], class, "a reduction")?.0))
     }
 
+    /// Declares a reduction on the right side after the first k iterations.
     fn unknown_reduction(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
         let name = self.script.fresh("fold");
         Ok(match self.type_of(class) {
@@ -316,7 +328,8 @@ impl Encoder<'_> {
         })
     }
 
-    /// A reduction over some iterations: if the op needs its value, the number is assumed to be it.
+    /// Returns the value of a reduction at k. If the op needs the value itself, the number is
+    /// assumed to be in the range of the dtype.
     fn as_hypothesis(&mut self, value: Value, op: Op) -> Value {
         match value {
             Value::Int { ring, class, .. } if !matches!(op, Op::Add | Op::Mul) => {
@@ -328,7 +341,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The reduction over no iteration.
+    /// Returns the value of a reduction without iterations.
     fn identity(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
         let unknown = || Unsupported(format!("a reduction by {op} has no terms"));
         let is_one = match op {
@@ -357,7 +370,7 @@ impl Encoder<'_> {
 
     // Conditions.
 
-    /// `size(r)`.
+    /// Returns the value of `size(r)`.
     pub(super) fn size(&self, range: usize) -> Result<Number, Unsupported> {
         let reduction = self.reduction.as_ref().filter(|reduction| reduction.range == range);
         reduction
@@ -365,7 +378,7 @@ impl Encoder<'_> {
             .ok_or(Unsupported::new("the size of another range"))
     }
 
-    /// Returns whether the condition states that the name is free of the range; constants are.
+    /// Returns whether a name is free of the range: it is a constant, or the condition says so.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let Some(reduction) = &self.reduction else { return false };
         let names = [slot, reduction.range];
@@ -382,6 +395,7 @@ impl Encoder<'_> {
     }
 }
 
+/// The value that is this number, which is in the range of the dtype.
 fn exact(number: Number, class: usize) -> Value {
     Value::Int { ring: number.clone(), read: Some(number), class }
 }

@@ -1,8 +1,8 @@
 //! The ledger: the reviewed file of verdicts, `verdicts.txt` of this crate.
 //!
-//! One line for each rule: name, fingerprint, verdict, and the reason if it is not proved. A rule
-//! whose text changes has another fingerprint and so no verdict, until `gradiff prove --write`
-//! gives one.
+//! It has a line for each rule: name, fingerprint, verdict, and the reason if it is not proved. A
+//! rule whose text changes has another fingerprint, so it has no verdict until one is written by
+//! `gradiff prove --write`.
 
 use std::sync::OnceLock;
 
@@ -31,7 +31,7 @@ pub struct Entry {
     pub note: String,
 }
 
-/// The entry of a rule; `None` if there is none or the rule has changed since.
+/// Returns the entry of a rule; `None` if there is none, or if the rule has changed since.
 pub fn entry(rule: &Rule) -> Option<&'static Entry> {
     static ENTRIES: OnceLock<FxHashMap<String, Entry>> = OnceLock::new();
     let entries = ENTRIES.get_or_init(|| {
@@ -41,7 +41,8 @@ pub fn entry(rule: &Rule) -> Option<&'static Entry> {
     entries.get(rule.name).filter(|entry| entry.fingerprint == fingerprint(rule))
 }
 
-/// The verdict of the ledger on a rule; `None` if the rule has changed since it was decided.
+/// Returns the verdict of the ledger on a rule; `None` if there is none, or if the rule has changed
+/// since.
 pub fn verdict(rule: &Rule) -> Option<Verdict> {
     entry(rule).map(|entry| match entry.verdict.as_str() {
         "proved" => Verdict::Proved,
@@ -49,7 +50,7 @@ pub fn verdict(rule: &Rule) -> Option<Verdict> {
     })
 }
 
-/// The ledger with these verdicts, as text.
+/// Returns the text of a ledger with these entries.
 pub fn ledger(entries: &[Entry]) -> String {
     let line = |entry: &Entry| {
         let Entry { name, fingerprint, verdict, note } = entry;
@@ -58,18 +59,19 @@ pub fn ledger(entries: &[Entry]) -> String {
     HEAD.to_owned() + &entries.iter().map(line).collect::<String>()
 }
 
-/// A hash of the rule's text: types, claim, both sides, condition, equations (FNV-1a, 64 bits).
+/// Returns a hash of the rule's types, claim, sides, condition and equations (FNV-1a, 64 bits), in
+/// hexadecimal.
 pub fn fingerprint(rule: &Rule) -> String {
     let Rule { types, claim, lhs, rhs, when, given, .. } = rule;
     let text = format!("{types:?}|{claim:?}|{lhs}|{rhs}|{when}|{given}");
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    let add_byte = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, add_byte))
 }
 
 /// Parses a ledger.
 ///
 /// # Errors
-/// The first line that is no entry.
+/// The first line that is not an entry, and what is wrong with it.
 fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -82,7 +84,7 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
                 return Err(format!("{line:?} has fewer than 3 words"));
             };
             if verdict != "proved" && verdict != "exhausted" {
-                return Err(format!("{line:?}: {verdict} is no verdict of the ledger"));
+                return Err(format!("{line:?}: the verdict must be proved or exhausted"));
             }
             let note = words.collect::<Vec<_>>().join(" ");
             if verdict == "exhausted" && note.is_empty() {

@@ -1,5 +1,5 @@
-//! The values of the names of a rule: values within bounds, parts of sums, nodes within the left
-//! side.
+//! The values of the names of a rule. A name is a value within bounds, a part of a sum that an
+//! equation splits, or a node within the left side.
 
 use gradiff_graph::{DType, Op};
 use gradiff_rewrite::syntax::{Pattern, Question, is_constant_name};
@@ -9,18 +9,22 @@ use super::encode::{Encoder, Slot, Type, Value, both, float_sort};
 use super::number::Number;
 use super::parsed::{asks, is_in_equation, says};
 
-/// Bits that an exact sum may have more than a value, in bit-vectors.
+/// The number of bits that an exact sum has in addition to those of a value, in bit-vectors.
 const EXACT_BITS: u32 = 4;
 
-/// Role of a name in the left side.
+/// The role of a name in the left side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
+    /// An integer, a bool or a float.
     Value,
+    /// The array of an `Index`.
     Global,
+    /// The address of a `Load`.
     Address,
 }
 
 impl Encoder<'_> {
+    /// Declares the names in a part of the left side that has this role.
     pub(super) fn declare_slots(
         &mut self,
         pattern: &Pattern,
@@ -51,6 +55,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
+    /// Declares a name with this role: a value of its dtype, and its bounds.
     fn declare_slot(&mut self, slot: usize, role: Role) -> Result<Slot, Unsupported> {
         let name = self.rule.name(slot).to_owned();
         let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a class"))?;
@@ -98,7 +103,8 @@ impl Encoder<'_> {
         Ok(Slot { value, bounds: bounds.map(|(bounds, _)| bounds), exact: None })
     }
 
-    /// Declares bounds of a value; returns them and the term that the value lies within them.
+    /// Declares the bounds of a value. Returns them and a term that says that the value is within
+    /// them; `None` for a value that has no bounds, such as a float.
     pub(super) fn bounds_of(
         &mut self,
         name: &str,
@@ -127,12 +133,12 @@ impl Encoder<'_> {
         Ok(Some((ends, format!("(and {} {})", within[0], within[1]))))
     }
 
-    /// Returns whether a name may be undefined where the left side is not.
+    /// Returns whether a name may be undefined where the left side is defined.
     pub(super) fn has_choice(&self) -> bool {
         fn find(pattern: &Pattern) -> bool {
             match pattern {
                 Pattern::Node(op, src, _) => *op == Op::Where || src.iter().any(find),
-                // There may be no iteration.
+                // A name is not evaluated if there is no iteration.
                 Pattern::Reduce(..) => true,
                 _ => false,
             }
@@ -150,7 +156,8 @@ impl Encoder<'_> {
         flag
     }
 
-    /// Returns the value of a name; if an equation splits it, its ring term is its exact sum.
+    /// Returns the value of a name. If an equation splits the name, the ring term of the value
+    /// becomes an exact sum, which is congruent to it.
     fn with_exact_sum(&mut self, slot: usize, value: Value, class: usize) -> Value {
         let Value::Int { read: Some(number), .. } = &value else { return value };
         let name = self.rule.name(slot);
@@ -166,7 +173,8 @@ impl Encoder<'_> {
         Value::Int { ring: exact, read: Some(number.clone()), class }
     }
 
-    /// Declares the names that equations bind: exact sums of any size.
+    /// Declares the names that equations bind. They are exact sums, not confined to the range of a
+    /// dtype.
     pub(super) fn declare_parts(&mut self) {
         let Some(given) = &self.rule.given else { return };
         let guard = match self.reduction {
@@ -207,6 +215,7 @@ impl Encoder<'_> {
         }
     }
 
+    /// Assumes the equations of the rule, over exact sums.
     pub(super) fn equations(&mut self) -> Result<(), Unsupported> {
         let Some(given) = &self.rule.given else { return Ok(()) };
         for (left, right) in &given.equations {
@@ -217,7 +226,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// The exact sum of a name.
+    /// Returns the exact sum of a name.
     pub(super) fn exact(&self, slot: usize) -> Result<Number, Unsupported> {
         let known = self.slots[slot].as_ref();
         match known.map(|slot| (&slot.exact, &slot.value)) {
@@ -227,7 +236,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Declares the name of the root, which bounds and equations may use.
+    /// Declares the name `root`, which conditions and equations may use, and returns its value.
     pub(super) fn name_root(&mut self, left: Value) -> Result<Value, Unsupported> {
         let class = self.typing.node(0);
         let left = match left {
@@ -243,7 +252,7 @@ impl Encoder<'_> {
         Ok(left)
     }
 
-    /// Declares the node of a name within the left side.
+    /// Declares a name that the left side gives to one of its nodes, and returns the node's value.
     pub(super) fn name_node(
         &mut self,
         slot: usize,
