@@ -1,12 +1,12 @@
-//! Speed of judging cases: programs against the oracle on each device, view sequences and
-//! expressions against their models. One thread; elements per second are cases per second.
+//! Measures how fast cases are judged: programs against the oracle, on two devices; view sequences
+//! and expressions against their models. On one thread; elements per second are cases per second.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gradiff_check::{agree, backends, check_expr, check_views};
 use gradiff_corpus::Program;
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed, program_at};
 
-/// Programs judged in one go, as by a worker of a hunt.
+/// The number of programs that are judged together, as by a worker of a hunt.
 const BATCH: u64 = 64;
 
 fn programs(criterion: &mut Criterion) {
@@ -16,14 +16,14 @@ fn programs(criterion: &mut Criterion) {
     for name in ["interp", "jit"] {
         let backends = backends(&[name.to_string()]).expect("this device needs nothing");
         let mut first = 0;
-        let mut fresh = || -> Vec<Program> {
+        let mut next_programs = || -> Vec<Program> {
             first += BATCH;
             let program = |index| program_at(1, index, &config).program;
             (first..first + BATCH).map(program).collect()
         };
         group.bench_function(format!("oracle against {name}"), |bencher| {
             bencher.iter_batched(
-                &mut fresh,
+                &mut next_programs,
                 |programs| agree(&programs.iter().collect::<Vec<_>>(), &backends),
                 BatchSize::PerIteration,
             );

@@ -57,7 +57,8 @@ pub struct BackendRow {
     merge_views: bool,
     mode: Mode,
     opts: Opts,
-    /// Name of the target that kernels are lowered for. `None`: that of the device, as it is opened.
+    /// Name of the target that kernels are lowered for. `None`: that of the device, as it is
+    /// opened.
     target: Option<&'static str>,
     /// The feature that requires finite values, if any: programs with other values are skipped.
     finite_for: Option<&'static str>,
@@ -105,7 +106,8 @@ const fn row_with(
     BackendRow { opts, ..row(name, device, story) }
 }
 
-/// A row with up to five legal optimisations of each kernel, drawn, for a target or the device's own.
+/// A row with up to five legal optimisations of each kernel, drawn, for a target or the device's
+/// own.
 const fn drawn(
     name: &'static str,
     device: &'static str,
@@ -354,7 +356,8 @@ impl BackendRow {
             ("opencl", _) => Some("apt-get install ocl-icd-libopencl1 pocl-opencl-icd"),
             ("wgpu" | "wgpu-core", _) => Some("apt-get install libvulkan1 mesa-vulkan-drivers"),
             ("cuda", _) => Some(
-                "apt-get install nvidia-driver nvidia-cuda-toolkit (component non-free; with a GPU of NVIDIA)",
+                "apt-get install nvidia-driver nvidia-cuda-toolkit (component non-free; with a GPU \
+                 of NVIDIA)",
             ),
             _ => None,
         }
@@ -866,7 +869,8 @@ mod tests {
     #[test]
     fn drawn_optimisations_that_take_too_long_are_skipped() {
         let mut text = String::from(
-            "a = input f32[4096] seeded(0, unit)\nb = reshape a [4096,1]\nc = expand b [4096,4096]\n",
+            "a = input f32[4096] seeded(0, unit)\nb = reshape a [4096,1]\n\
+             c = expand b [4096,4096]\n",
         );
         let ops = ["mul", "add", "sub", "max", "cmplt", "cmpne"];
         for (op, names) in ops.iter().zip(["d e", "f g", "h i", "j k", "l m", "n o"]) {

@@ -1,15 +1,16 @@
-//! Makes a failing program small while it still fails in the same way.
+//! Makes a failing program smaller, as long as it still fails in the same way.
 //!
-//! Greedy and deterministic: candidates in a fixed order, the largest changes first, again from the
-//! start after each success, until no candidate fails or the budget is spent. Every candidate is
-//! well-typed, without dead statements and strictly simpler by [`cost`], so it terminates.
+//! The search is greedy and deterministic. It tries candidates in a fixed order, the largest
+//! changes first, and begins anew after each success, until no candidate fails or the budget is
+//! spent. Every candidate is well-typed and without dead statements. It is also strictly simpler by
+//! [`cost`], so the search terminates.
 
 use gradiff_corpus::{
     DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
 };
 
 /// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
-/// of it. `fails(program)` must be true for the given program.
+/// of `fails`. For the given program it must be true.
 pub fn reduce(
     program: &Program,
     budget: usize,
@@ -38,8 +39,8 @@ pub fn reduce(
     }
 }
 
-/// Complexity of a program: numbers of computing statements, statements, outputs, elements and
-/// oddities.
+/// The complexity of a program, compared in this order: the numbers of statements that compute, of
+/// statements, of outputs, of elements (with the axes), and the sum of [`oddity`].
 fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
     let is_leaf = |statement: &&Statement| {
         matches!(
@@ -56,6 +57,8 @@ fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
     (statements - leaves, statements, program.outputs.len(), elements, oddity)
 }
 
+/// The distance of a statement from the plainest one of its kind. Literals other than 0, data other
+/// than iota, dtypes other than f32 and i32, and the entries of lists count.
 fn oddity(statement: &Statement) -> usize {
     let literal = |literal: &Literal| match literal {
         Literal::Int(0) | Literal::Bool(false) => 0,
@@ -94,7 +97,8 @@ fn dtype_oddity(dtype: DType) -> usize {
     usize::from(dtype != DType::F32 && dtype != DType::I32)
 }
 
-/// Simpler programs to try, largest changes first; not all of them are well-typed.
+/// The programs to try, those with the largest changes first. Not all of them are well-typed or
+/// simpler.
 fn candidates(program: &Program) -> Vec<Program> {
     let Ok(types) = program.typing() else { return Vec::new() };
     let mut candidates = Vec::new();
@@ -112,7 +116,7 @@ fn candidates(program: &Program) -> Vec<Program> {
     candidates.iter().map(Program::without_dead).collect()
 }
 
-/// Replaces an output by a source of its statement.
+/// Adds programs in which an output is replaced by a source of its statement.
 fn outputs_earlier(program: &Program, candidates: &mut Vec<Program>) {
     for (position, output) in program.outputs.iter().enumerate() {
         program.statements[output.0 as usize].for_each_source(|source| {
@@ -123,7 +127,7 @@ fn outputs_earlier(program: &Program, candidates: &mut Vec<Program>) {
     }
 }
 
-/// Gives the users of a statement an earlier value of the same type instead.
+/// Adds programs in which the users of a statement use an earlier value of the same type instead.
 fn statements_bypassed(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     for number in (0..program.statements.len()).rev() {
         let mut sources = Vec::new();
@@ -136,17 +140,18 @@ fn statements_bypassed(program: &Program, types: &[TensorType], candidates: &mut
     }
 }
 
+/// The program in which every use of the value of a statement is replaced by another value.
 fn replaced(program: &Program, number: usize, by: ValueId) -> Program {
     let mut candidate = program.clone();
-    let mut swap = |id: ValueId| if id.0 as usize == number { by } else { id };
+    let mut replace = |id: ValueId| if id.0 as usize == number { by } else { id };
     for statement in &mut candidate.statements[number + 1..] {
-        statement.map_sources(&mut swap);
+        statement.map_sources(&mut replace);
     }
-    candidate.outputs.iter_mut().for_each(|id| *id = swap(*id));
+    candidate.outputs.iter_mut().for_each(|id| *id = replace(*id));
     candidate
 }
 
-/// Turns a computing statement into an input of its type.
+/// Adds programs in which a statement is replaced by an input of its type.
 fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     let fills = [
         Fill::Iota,
@@ -167,7 +172,8 @@ fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mu
     }
 }
 
-/// Makes a size smaller wherever it occurs, or removes one axis from every list.
+/// Adds programs in which a size is smaller wherever it occurs, or in which an axis is removed from
+/// all statements.
 fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     let mut sizes: Vec<usize> = Vec::new();
     let mut copy = program.clone();
@@ -213,6 +219,7 @@ fn map_sizes(statement: &mut Statement, map: &mut dyn FnMut(usize) -> usize) {
     }
 }
 
+/// Repeats or cuts explicit data so that they fit the shape.
 fn fit_explicit(shape: &[usize], fill: &mut Fill) {
     if let Fill::Explicit(bits) = fill {
         let count: usize = shape.iter().product();
@@ -223,7 +230,7 @@ fn fit_explicit(shape: &[usize], fill: &mut Fill) {
     }
 }
 
-/// Removes the axis from every list that has it.
+/// Removes an axis from the shape and the arguments of a statement, as far as they have it.
 fn drop_axis(statement: &mut Statement, axis: usize) {
     fn cut<T>(list: &mut Vec<T>, axis: usize) {
         if axis < list.len() {
@@ -231,8 +238,8 @@ fn drop_axis(statement: &mut Statement, axis: usize) {
         }
     }
     fn renumber(axes: &mut Vec<usize>, axis: usize) {
-        axes.retain(|a| *a != axis);
-        axes.iter_mut().for_each(|a| *a -= usize::from(*a > axis));
+        axes.retain(|kept| *kept != axis);
+        axes.iter_mut().for_each(|kept| *kept -= usize::from(*kept > axis));
     }
     match statement {
         Statement::Input { shape, fill, .. } => {
@@ -247,14 +254,14 @@ fn drop_axis(statement: &mut Statement, axis: usize) {
         Statement::Permute { axes, .. }
         | Statement::Flip { axes, .. }
         | Statement::Reduce { axes, .. } => renumber(axes, axis),
-        Statement::Cat { axis: joined, .. } | Statement::Gather { axis: joined, .. } => {
-            *joined -= usize::from(*joined > axis);
+        Statement::Cat { axis: own_axis, .. } | Statement::Gather { axis: own_axis, .. } => {
+            *own_axis -= usize::from(*own_axis > axis);
         }
         _ => {}
     }
 }
 
-/// Gives one statement plainer contents.
+/// Adds programs in which the contents of a statement are plainer.
 fn statements_simpler(program: &Program, candidates: &mut Vec<Program>) {
     for number in 0..program.statements.len() {
         for statement in simpler(&program.statements[number]) {
@@ -265,6 +272,7 @@ fn statements_simpler(program: &Program, candidates: &mut Vec<Program>) {
     }
 }
 
+/// The statement with plainer contents, in several ways.
 fn simpler(statement: &Statement) -> Vec<Statement> {
     let mut candidates = Vec::new();
     let mut copy = |change: &dyn Fn(&mut Statement)| {
@@ -347,6 +355,7 @@ fn literals_mut(statement: &mut Statement) -> Vec<&mut Literal> {
     }
 }
 
+/// The plainest literals of the same kind.
 fn plainer(literal: Literal) -> Vec<Literal> {
     match literal {
         Literal::Bool(_) => vec![Literal::Bool(false)],
@@ -355,7 +364,7 @@ fn plainer(literal: Literal) -> Vec<Literal> {
     }
 }
 
-/// Replaces a dtype by a plainer one wherever it occurs.
+/// Adds programs in which a dtype is replaced by a plainer one wherever it occurs.
 fn dtypes_plainer(program: &Program, candidates: &mut Vec<Program>) {
     for from in DType::ALL.into_iter().filter(|dtype| dtype_oddity(*dtype) > 0) {
         for to in [DType::I32, DType::F32] {

@@ -25,8 +25,8 @@ pub struct Shown<'a> {
     /// The optimisations of each kernel. `None`: those that the engine chooses if there is a
     /// language or a target, else none.
     pub opts: Option<&'a [Opt]>,
-    /// Name of the target, which may be that of a device. `None`: that of the language, or the plain
-    /// target.
+    /// Name of the target, which may be that of a device. `None`: that of the language, or the
+    /// plain target.
     pub target: Option<&'a str>,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of `snap diff`: the text of linear kernels reads back, and planted changes of a snapshot
-//! get the right class.
+//! Tests of `snap diff`: the text of a linear kernel is parsed to the same kernel, and planted
+//! changes of a snapshot get the right class.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,12 @@ use gradiff::graph::{Arg, Constant, Instruction, Linear, Op, parse_linears, veri
 use gradiff_check::snap::{Class, Files, Row, diff};
 use gradiff_check::{Shown, show};
 
+/// All snapshots of the repository.
 fn snapshots() -> Files {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../snapshots");
     let (mut files, mut folders) = (Files::new(), vec![folder.clone()]);
-    while let Some(inside) = folders.pop() {
-        for entry in std::fs::read_dir(inside).expect("the folder of snapshots") {
+    while let Some(subfolder) = folders.pop() {
+        for entry in std::fs::read_dir(subfolder).expect("the folder of snapshots") {
             let path = entry.expect("an entry of the folder").path();
             if path.is_dir() {
                 folders.push(path);
@@ -24,8 +25,9 @@ fn snapshots() -> Files {
     files
 }
 
-/// Checks that kernels are printed as they were read, and returns their number.
-fn reads_back(name: &str, text: &str) -> usize {
+/// Checks that parsed kernels are printed as the text that they were parsed from, and returns their
+/// number.
+fn check_round_trip(name: &str, text: &str) -> usize {
     let kernels = parse_linears(text).unwrap_or_else(|error| panic!("{name}: {error}"));
     let print = |(number, kernel)| format!("# kernel {number}\n{kernel}");
     let printed: String = kernels.iter().enumerate().map(print).collect();
@@ -46,7 +48,7 @@ fn every_snapshot_of_uops_reads_back() {
         let text = std::str::from_utf8(bytes).expect("text");
         let (_, body) = text[4..].split_once("\n---\n").expect("a header");
         if !body.trim().is_empty() {
-            count += reads_back(name, body);
+            count += check_round_trip(name, body);
         }
     }
     assert!(count > 90, "{count} kernels");
@@ -66,7 +68,7 @@ fn kernels_of_vectors_and_groups_read_back() {
             if text.trim().is_empty() {
                 continue;
             }
-            reads_back(&format!("case {number} for {target}"), &text);
+            check_round_trip(&format!("case {number} for {target}"), &text);
             seen.iter_mut().for_each(|(word, found)| *found |= text.contains(*word));
         }
     }
@@ -74,23 +76,23 @@ fn kernels_of_vectors_and_groups_read_back() {
     assert!(missing.is_empty(), "not among the kernels: {missing:?}");
 }
 
-/// A set of snapshots: one with this kernel.
+/// A set of snapshots that has only one, with this text.
 fn files(name: &str, text: &str) -> Files {
     Files::from([(name.to_owned(), format!("---\nsource: here\n---\n{text}").into_bytes())])
 }
 
-/// The row of a kernel after parts of its text are replaced.
-fn change(text: &str, edits: &[(&str, &str)]) -> Row {
+/// The row of the report after parts of a kernel's text are replaced.
+fn row_of_edits(text: &str, edits: &[(&str, &str)]) -> Row {
     let mut edited = text.to_owned();
     for (from, to) in edits {
         assert!(edited.contains(from), "{from:?} is not in {edited}");
         edited = edited.replace(from, to);
     }
-    changed(text, &edited)
+    row_of_change(text, &edited)
 }
 
-/// The row of a changed kernel.
-fn changed(before: &str, after: &str) -> Row {
+/// The row of the report after a kernel's text is replaced.
+fn row_of_change(before: &str, after: &str) -> Row {
     let report = diff(&files("uops/a.snap", before), &files("uops/a.snap", after));
     assert_eq!((report.rows.len(), report.unchanged), (1, 0), "{before} {after}");
     report.rows[0].clone()
@@ -111,7 +113,8 @@ kernel E_4
   10 endrange       void  [4]
 ";
 
-/// A sum of 4 x 8 elements in one of three ways: in order, by halves, without the last element.
+/// A kernel that sums each row of a 4 x 8 array, in one of three ways: in order, by halves, or
+/// without the last element.
 fn sum(order: &str) -> String {
     let mut text = String::from(
         "kernel r_4_8
@@ -160,13 +163,14 @@ fn sum(order: &str) -> String {
 
 #[test]
 fn a_changed_constant_is_a_different_meaning() {
-    let row = change(ADD, &[("7.0", "8.0")]);
+    let row = row_of_edits(ADD, &[("7.0", "8.0")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
     assert!(row.detail.contains("of data0 is"), "{row:?}");
-    let row = change(ADD, &[("1 const          f32   []           7.0", "1 const f32 [] 7.001")]);
+    let row =
+        row_of_edits(ADD, &[("1 const          f32   []           7.0", "1 const f32 [] 7.001")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
     // Not even a change of the last bit counts as rounding.
-    let row = change(ADD, &[("7.0", "7.0000005")]);
+    let row = row_of_edits(ADD, &[("7.0", "7.0000005")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
 }
 
@@ -176,18 +180,18 @@ fn one_load_more_is_dearer_and_one_less_cheaper() {
         .replace("   8 add            f32   [7, 1]\n", "   8 load f32 [6]\n   9 add f32 [8, 1]\n")
         .replace("   9 store          void  [5, 8]", "10 store void [5, 9]")
         .replace("  10 endrange", "11 endrange");
-    let row = changed(ADD, &twice);
+    let row = row_of_change(ADD, &twice);
     assert_eq!(row.class, Class::Dearer, "{row:?}");
     let loads = |row: &Row| [row.before, row.after].map(|cost| cost.expect("a cost").loads);
     assert_eq!(loads(&row), [4, 8]);
-    let row = changed(&twice, ADD);
+    let row = row_of_change(&twice, ADD);
     assert_eq!((row.class, loads(&row)), (Class::Cheaper, [8, 4]));
 }
 
 #[test]
 fn renumbered_uops_are_the_same_program() {
     let renamed = [("kernel E_4", "kernel E_4n1"), ("[0]          0", "[0] 3")];
-    assert_eq!(change(ADD, &renamed).class, Class::SameProgram);
+    assert_eq!(row_of_edits(ADD, &renamed).class, Class::SameProgram);
     // Two constants are swapped, and two indices.
     let swapped = "kernel E_4
    0 const f32 [] 7.0
@@ -202,12 +206,12 @@ fn renumbered_uops_are_the_same_program() {
    9 store void [8, 7]
   10 endrange void [4]
 ";
-    let row = changed(ADD, swapped);
+    let row = row_of_change(ADD, swapped);
     assert_eq!((row.class, row.before), (Class::SameProgram, row.after));
     // Swapped sources, and a dimension of the grid, are more than renumbering.
-    let row = change(ADD, &[("[7, 1]", "[1, 7]")]);
+    let row = row_of_edits(ADD, &[("[7, 1]", "[1, 7]")]);
     assert_eq!(row.class, Class::EquallyDear, "{row:?}");
-    assert_eq!(change(ADD, &[("[0]          0", "[0] 0g")]).class, Class::Cheaper);
+    assert_eq!(row_of_edits(ADD, &[("[0]          0", "[0] 0g")]).class, Class::Cheaper);
 }
 
 #[test]
@@ -216,8 +220,8 @@ fn costs_are_counted_by_the_iterations_of_loops() {
         snapshots().into_iter().filter(|(name, _)| name == "uops/matmul-4x4.snap").collect();
     let report = diff(&Files::new(), &files);
     let cost = report.rows[0].after.expect("a cost");
-    // Counted by hand. The eight registers hold three counters, a product, an index, the
-    // accumulator, the first load, and the second load or its address.
+    // These costs were counted by hand. The eight registers hold three counters, a product, an
+    // index, the accumulator, the first load, and the second load or its address.
     let expected = [
         ("loads", 128),
         ("stores", 16),
@@ -251,9 +255,9 @@ fn where_a_value_is_computed_matters() {
   10 store void [6, 9]
   11 endrange void [5]
 ";
-    let row = changed(&inside, outside);
+    let row = row_of_change(&inside, outside);
     assert_eq!(row.class, Class::Cheaper, "{row:?}");
-    assert_eq!(changed(outside, &inside).class, Class::Dearer);
+    assert_eq!(row_of_change(outside, &inside).class, Class::Dearer);
     let read = "kernel E_2
    0 const i32 [] 2
    1 const f32 [] 1.0
@@ -268,18 +272,18 @@ fn where_a_value_is_computed_matters() {
   10 endrange void [3]
 ";
     // The value that is stored last is loaded before the first store, or after it.
-    assert_eq!(change(read, &[("[4, 5]", "[4, 8]")]).class, Class::DifferentMeaning);
+    assert_eq!(row_of_edits(read, &[("[4, 5]", "[4, 8]")]).class, Class::DifferentMeaning);
 }
 
 #[test]
 fn sums_in_another_order_have_other_bits_and_lost_terms_another_meaning() {
     let (order, halves, lost) = (sum("in order"), sum("by halves"), sum("one lost"));
-    let row = changed(&order, &halves);
+    let row = row_of_change(&order, &halves);
     assert_eq!(row.class, Class::OtherBits, "{row:?}");
     assert!(row.detail.contains("spread data"), "small integers add up exactly: {row:?}");
-    assert_eq!(changed(&order, &lost).class, Class::DifferentMeaning);
+    assert_eq!(row_of_change(&order, &lost).class, Class::DifferentMeaning);
     assert_eq!(
-        changed(&order, &order.replace("f32", "i32").replace("0.0", "0")).class,
+        row_of_change(&order, &order.replace("f32", "i32").replace("0.0", "0")).class,
         Class::DifferentMeaning,
         "other dtypes of parameters"
     );
@@ -289,9 +293,9 @@ fn sums_in_another_order_have_other_bits_and_lost_terms_another_meaning() {
 fn integers_have_no_other_bits() {
     let (order, halves) = (sum("in order"), sum("by halves"));
     let integers = |text: &str| text.replace("f32", "i32").replace("0.0", "0");
-    let row = changed(&integers(&order), &integers(&halves));
+    let row = row_of_change(&integers(&order), &integers(&halves));
     assert_eq!(row.class, Class::EquallyDear, "{row:?}");
-    let row = changed(
+    let row = row_of_change(
         &integers(&order),
         &integers(&halves).replacen("const i32 [] 7", "const i32 [] 6", 1),
     );
@@ -314,11 +318,11 @@ fn accesses_out_of_bounds_and_changed_parameters_are_detected() {
         ),
         (vec![("   5 index          f32   [2, 4]", "   5 index f32 [3, 4]")], "of data0 is"),
     ] {
-        let row = change(ADD, &edits);
+        let row = row_of_edits(ADD, &edits);
         assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
         assert!(row.detail.contains(word), "{row:?}");
     }
-    let row = changed(ADD, &format!("{ADD}{}", ADD.replace("# kernel 0", "# kernel 1")));
+    let row = row_of_change(ADD, &format!("{ADD}{}", ADD.replace("# kernel 0", "# kernel 1")));
     assert_eq!(row.class, Class::DifferentMeaning);
     assert!(row.detail.contains("2 kernels, before 1"), "{row:?}");
 }
@@ -346,19 +350,20 @@ const GROUP: &str = "kernel r_4
 
 #[test]
 fn groups_are_run_with_their_barriers() {
-    let row = change(GROUP, &[("r_4", "r_4n1")]);
+    let row = row_of_edits(GROUP, &[("r_4", "r_4n1")]);
     assert_eq!(row.class, Class::SameProgram, "{row:?}");
     assert_eq!(row.before.map(|cost| (cost.barriers, cost.loads, cost.depth)), Some((4, 8, 1)));
     // Without its barrier a thread reads what another one has not written yet.
     let without =
         GROUP.replace("  10 barrier void [9]", "  10 const i32 [] 9").replace("[12, 10]", "[12]");
-    let row = changed(GROUP, &without);
+    let row = row_of_change(GROUP, &without);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
-    let row = change(GROUP, &[("sub i32 [1, 5]", "sub i32 [1, 1]")]);
+    let row = row_of_edits(GROUP, &[("sub i32 [1, 5]", "sub i32 [1, 1]")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
 }
 
-/// Each thread reads the element of its right neighbour, then reuses its own local element.
+/// A group in which each thread reads the local element of its right neighbour, and then stores
+/// another value to its own.
 const REUSED: &str = "kernel r_4
    0 const i32 [] 4
    1 const i32 [] 3
@@ -387,10 +392,10 @@ const REUSED: &str = "kernel r_4
 
 #[test]
 fn a_race_is_another_meaning_even_if_sequential_threads_do_not_show_it() {
-    let row = change(REUSED, &[("16 barrier void []", "16 const i32 [] 9")]);
+    let row = row_of_edits(REUSED, &[("16 barrier void []", "16 const i32 [] 9")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
     assert!(row.detail.contains("race") || row.detail.contains("thread"), "{row:?}");
-    let row = change(REUSED, &[("[15, 8]", "[8, 15]")]);
+    let row = row_of_edits(REUSED, &[("[15, 8]", "[8, 15]")]);
     assert_eq!(row.class, Class::EquallyDear, "{row:?}");
 }
 
@@ -410,10 +415,10 @@ const VECTOR: &str = "kernel E_4
 
 #[test]
 fn vectors_are_run_lane_by_lane_and_count_once() {
-    let row = changed(ADD, VECTOR);
+    let row = row_of_change(ADD, VECTOR);
     assert_eq!(row.class, Class::Cheaper, "{row:?}");
     assert_eq!(row.after.map(|cost| (cost.loads, cost.alu, cost.depth)), Some((1, 1, 0)));
-    let row = changed(ADD, &VECTOR.replace("f32x4", "f32x3"));
+    let row = row_of_change(ADD, &VECTOR.replace("f32x4", "f32x3"));
     assert_eq!(row.class, Class::DifferentMeaning, "one lane too few: {row:?}");
 }
 
@@ -431,7 +436,7 @@ const ENDLESS: &str = "kernel E
 fn broken_snapshots_are_reported_and_nothing_panics() {
     let cases = [
         ("12 add f32 [7, 1]", "line 14: expected uop 8"),
-        ("8 add f32 [7, 9]", "line 14: source 9 is not above"),
+        ("8 add f32 [7, 9]", "line 14: source 9 is not above uop 8"),
         ("8 add f64 [7, 1]", "uop 8 (add)"),
         ("8 add f32 [7, 0]", "uop 8 (add)"),
         ("8 reshape f32 [7] [1]", "uop 8 (reshape)"),
@@ -440,7 +445,7 @@ fn broken_snapshots_are_reported_and_nothing_panics() {
         ("\u{fffd} \u{1f600}", "line 14"),
     ];
     for (line, problem) in cases {
-        let row = change(ADD, &[("8 add            f32   [7, 1]", line)]);
+        let row = row_of_edits(ADD, &[("8 add            f32   [7, 1]", line)]);
         assert_eq!(row.class, Class::Broken, "{row:?}");
         assert!(row.detail.contains(problem), "{line}: {row:?}");
         // A broken file that did not change is still broken.
@@ -453,11 +458,11 @@ fn broken_snapshots_are_reported_and_nothing_panics() {
         ("data0", "data7", "where data0 is expected"),
         ("i32   []           4", "i32 [] 2000000000", "uops are run; at most"),
     ] {
-        let row = change(ADD, &[(from, to)]);
+        let row = row_of_edits(ADD, &[(from, to)]);
         assert!(row.class == Class::Broken && row.detail.contains(problem), "{row:?}");
     }
     // A loop without iterations around very many threads.
-    let row = changed(ADD, ENDLESS);
+    let row = row_of_change(ADD, ENDLESS);
     assert!(row.class == Class::Broken && row.detail.contains("threads"), "{row:?}");
     for bytes in [b"".as_slice(), b"---", b"\xff\xfe", b"---\nsource: x\n", b"kernel E\n"] {
         let broken = Files::from([(String::from("uops/a.snap"), bytes.to_vec())]);
@@ -474,7 +479,7 @@ fn every_line_of_a_snapshot_may_be_lost_without_a_panic() {
         for lost in 0..text.lines().count() {
             let rest = text.lines().enumerate().filter(|(number, _)| *number != lost);
             let rest: Vec<&str> = rest.map(|(_, line)| line).collect();
-            let row = changed(text, &rest.join("\n"));
+            let row = row_of_change(text, &rest.join("\n"));
             let is_comment = text.lines().nth(lost).is_some_and(|line| line.starts_with('#'));
             let class = if is_comment { Class::SameProgram } else { Class::Broken };
             // The last line of a kernel may be lost unless it ends a loop.
@@ -508,8 +513,8 @@ fn other_texts_are_linked_to_their_uops() {
     assert_eq!((report.rows[0].class, report.unchanged), (Class::Added, 1));
 }
 
-/// Checks that no optimisation is classed as another meaning. For CPUs with vectors, graphs are
-/// divided into other kernels, which are compared with the same kernels without optimisations.
+/// Checks that no optimisation is classed as another meaning. On CPUs with vectors a graph is
+/// divided into other kernels, so these are compared with the same kernels without optimisations.
 #[test]
 fn optimisations_keep_the_meaning() {
     let opts: Vec<_> = ["upcast 0 2", "unroll 0 2", "padto 0 4", "swap 0 1", "group 0 2"]
@@ -531,7 +536,7 @@ fn optimisations_keep_the_meaning() {
             // The opt may have no effect on this kernel.
             let optimised = uops(*opts, target).filter(|optimised| *optimised != plain);
             let Some(optimised) = optimised else { continue };
-            let row = changed(&plain, &optimised);
+            let row = row_of_change(&plain, &optimised);
             let is_right = !matches!(row.class, Class::DifferentMeaning | Class::Broken);
             assert!(
                 is_right,
@@ -545,8 +550,8 @@ fn optimisations_keep_the_meaning() {
     }
 }
 
-/// Changes each constant of each snapshot, one at a time: the result is never the same program, and
-/// nearly always of another meaning.
+/// Changes each constant of each snapshot, one at a time. The result must never be classed as the
+/// same program, and must nearly always be classed as another meaning.
 #[test]
 fn changed_constants_of_all_snapshots_are_detected() {
     let (mut tried, mut detected) = (0, 0);
@@ -566,7 +571,7 @@ fn changed_constants_of_all_snapshots_are_detected() {
             });
             let print =
                 |kernels: &[Linear]| kernels.iter().map(Linear::to_string).collect::<String>();
-            let row = self::changed(&print(&kernels), &print(&changed));
+            let row = row_of_change(&print(&kernels), &print(&changed));
             assert_ne!(row.class, Class::SameProgram, "{name}: kernel {number} uop {position}");
             tried += 1;
             match row.class {
@@ -581,15 +586,16 @@ fn changed_constants_of_all_snapshots_are_detected() {
     );
 }
 
-/// Number of the kernel and position of each used constant.
+/// The number of the kernel, and the position in it, of each constant that a uop uses.
 fn constants(kernels: &[Linear]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (number, kernel) in kernels.iter().enumerate() {
-        let used = |position: usize| kernel.uops.iter().any(|u| u.src.contains(&(position as u32)));
-        let is_used = |(position, uop): (usize, &Instruction)| {
-            (uop.op == Op::Const && used(position)).then_some((number, position))
+        let is_used =
+            |position: usize| kernel.uops.iter().any(|uop| uop.src.contains(&(position as u32)));
+        let used_constant = |(position, uop): (usize, &Instruction)| {
+            (uop.op == Op::Const && is_used(position)).then_some((number, position))
         };
-        found.extend(kernel.uops.iter().enumerate().filter_map(is_used));
+        found.extend(kernel.uops.iter().enumerate().filter_map(used_constant));
     }
     found
 }

@@ -1,9 +1,9 @@
-//! Every op of every type and number of lanes that a language supports: it must have a text that
-//! agrees with the evaluator, also on edge values and on constants.
+//! Checks every op of every type and number of lanes that a language supports: its text must give
+//! the same results as the evaluator, also on edge values and on constants.
 //!
-//! Drawn kernels contain a pair of an op and a type by chance, and never the arithmetic of 16-bit
-//! floats; here each pair occurs. A kernel has all ops of one type and number of lanes, whose
-//! sources are loaded, constant, or the same.
+//! Drawn kernels contain a given op of a given type by chance only, and never arithmetic of 16-bit
+//! floats. Here each pair of an op and a type occurs. A kernel has all ops of a type and a number
+//! of lanes, on operands that are loaded, constant, or all the same.
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, OPS, Op,
@@ -17,14 +17,15 @@ use crate::calls::Draw;
 use crate::scalar;
 use crate::stages::Elements;
 
-/// Number of elements that each op is tried on, a multiple of the lanes of every vector.
+/// The number of elements on which each op is tried, a multiple of the lanes of every vector.
 const ELEMENTS: i64 = 64;
 
-/// Number of variants of each op in a kernel of single values, and in one of vectors.
+/// The number of variants of each op, in a kernel of single values and in a kernel of vectors.
 const VARIANTS: [i64; 2] = [4, 2];
 
-/// Elementwise ops that give the same bits everywhere, with the kinds of types they are tried on.
-/// The error of functions like `exp2` depends on the language.
+/// The elementwise ops that give the same bits in every language, with the kinds of types on which
+/// they are tried. Functions such as `exp2` are left out, since their error depends on the
+/// language.
 const EXACT_OPS: [(Op, &str); 22] = [
     (Op::Neg, "float int"),
     (Op::Sqrt, "float"),
@@ -50,7 +51,7 @@ const EXACT_OPS: [(Op, &str); 22] = [
     (Op::FDiv, "float"),
 ];
 
-/// A kernel, and its arrays before and after it.
+/// A kernel, and the elements of its arrays before and after it runs.
 pub(super) type Case = (BoundedLinear, Vec<Elements>, Vec<Elements>);
 
 /// An op and the type of its result.
@@ -86,16 +87,16 @@ fn cases(style: &Style) -> Vec<(DType, u8)> {
     style.dtypes.iter().flat_map(|dtype| lanes(*dtype)).collect()
 }
 
-/// Number of cases for a device or language.
+/// Returns the number of cases of a device or language.
 pub fn count_of_cases(device: &str) -> u64 {
     cases(&Style::of(device)).len() as u64
 }
 
-/// Checks some of the [cases](count_of_cases) of a device or language, by their numbers, on
-/// elements and constants that follow from the seed, and a product of its tensor cores.
+/// Checks the [cases](count_of_cases) with these numbers on a device or in a language, and a
+/// product of its tensor cores. Elements and constants follow from the seed.
 ///
 /// # Errors
-/// An op that has no text though the language supports it, or that gives another result.
+/// An op of the language that has no text, or that gives another result than the evaluator.
 pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), String> {
     let style = Style::of(device);
     let pairs = cases(&style);
@@ -111,10 +112,10 @@ pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), Strin
     }
     let product = products::case(device, &mut Draw::new(seed));
     drawn.extend(product.map_err(|problem| format!("{SAID}: {problem}"))?);
-    let target = open(device)?;
+    let opened = open(device)?;
     let kernels: Vec<&BoundedLinear> = drawn.iter().map(|(kernel, ..)| kernel).collect();
     let compiled =
-        target.compile(&kernels).map_err(|error| format!("{SAID} on {device}: {error}"))?;
+        opened.compile(&kernels).map_err(|error| format!("{SAID} on {device}: {error}"))?;
     for ((kernel, before, after), executable) in drawn.iter().zip(compiled) {
         compare(&*executable, kernel, before, after)
             .map_err(|problem| report(device, kernel, &problem))?;
@@ -122,11 +123,12 @@ pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), Strin
     Ok(())
 }
 
-/// Checks that a language has a text or an error for each op of a type in each number of lanes, a
-/// text for those that it supports, and that it has the vectors that it claims.
+/// Checks that rendering each op of a type, with each number of lanes, gives a text or an error;
+/// that it gives a text if the language supports the op; and that the language has the vectors that
+/// its row claims.
 ///
 /// # Errors
-/// A panic, an op or a vector without a text.
+/// A panic, or an op or a vector that should have a text and has none.
 ///
 /// # Panics
 /// If there is no such language.
@@ -148,14 +150,15 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
         if cases(&style).contains(&(from, lanes)) {
             for (op, to) in rows(&style, from, lanes) {
                 let kernel = single_op_kernel(op, from, to, lanes);
-                text(language, &kernel)
+                check_text(language, &kernel)
                     .map_err(|problem| report(language.name, &kernel, &problem))?;
             }
         }
         let has_vector = lanes <= (language.lanes_max)(from) && lanes.is_power_of_two();
         if has_vector && style.dtypes.contains(&from) {
             let copy = copy(from, lanes);
-            text(language, &copy).map_err(|problem| report(language.name, &copy, &problem))?;
+            check_text(language, &copy)
+                .map_err(|problem| report(language.name, &copy, &problem))?;
         }
     }
     Ok(())
@@ -214,12 +217,13 @@ fn copy(dtype: DType, lanes: u8) -> Linear {
     Linear { name: "copy".to_owned(), uops: builder.uops }
 }
 
+/// The message about a problem with a kernel.
 fn report(device: &str, kernel: &Linear, problem: &str) -> String {
     format!("{SAID} on {device}: {problem}\n{kernel}")
 }
 
 /// Checks that the language has a text for the kernel.
-fn text(language: &Language, kernel: &Linear) -> Result<(), String> {
+fn check_text(language: &Language, kernel: &Linear) -> Result<(), String> {
     match crate::catch(|| (language.render)(kernel)) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("it has no text: {error}")),
@@ -227,9 +231,9 @@ fn text(language: &Language, kernel: &Linear) -> Result<(), String> {
     }
 }
 
-/// A kernel that applies each of these ops to the elements of inputs, and again with a constant in
-/// place of an operand, to constants alone, or to equal operands. The results of a type are
-/// consecutive in one array.
+/// A kernel that applies each of these ops to the elements of its inputs, and again in variants:
+/// with a constant in place of an operand, to constants only, or to equal operands. All results of
+/// a type are in the same array, one after the other.
 fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) -> Linear {
     let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
     let mut types: Vec<DType> = rows.iter().map(|(_, to)| *to).collect();
@@ -237,15 +241,15 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
     types.dedup();
     let trip_count = ELEMENTS / i64::from(lanes);
     let variants = VARIANTS[usize::from(lanes != 1)];
-    let parts =
+    let result_count =
         |to: DType| -> i64 { variants * rows.iter().filter(|row| row.1 == to).count() as i64 };
     let array = |builder: &mut Builder<'_>, slot: usize, dtype: DType, size_elements: i64| {
         let arg = Arg::Global(Global { slot, size_elements });
         builder.push(Op::DefineGlobal, dtype, 1, &[], arg)
     };
-    let outs: Vec<u32> = (0..)
+    let outputs: Vec<u32> = (0..)
         .zip(&types)
-        .map(|(slot, to)| array(&mut builder, slot, *to, parts(*to) * ELEMENTS))
+        .map(|(slot, to)| array(&mut builder, slot, *to, result_count(*to) * ELEMENTS))
         .collect();
     let inputs: Vec<(u32, DType)> = (types.len()..)
         .zip([from, from, from, DType::Bool])
@@ -264,13 +268,13 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
         let first = builder.draw.below(arity + 2);
         for number in 0..variants {
             let drawn = (first + number as usize) % (arity + 2);
-            // WGSL folds vectors of constants, and refuses them where they overflow.
+            // WGSL folds an op on vectors of constants, and refuses it if it overflows.
             let is_constant = drawn == arity + 1 || drawn == 1 && arity == 1;
             let is_refused = style.is_wgsl && is_constant && lanes != 1;
             let variant = if number == 0 || is_refused { arity + 2 } else { drawn };
             let src = builder.sources(*op, from, variant);
-            let value = builder.whole(*op, *to, &src.iter().collect::<Vec<_>>());
-            builder.store(outs[to_number], &value, position, next[to_number] * trip_count);
+            let value = builder.apply_to_all_lanes(*op, *to, &src.iter().collect::<Vec<_>>());
+            builder.store(outputs[to_number], &value, position, next[to_number] * trip_count);
             next[to_number] += 1;
         }
     }
@@ -279,8 +283,9 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
 }
 
 impl Builder<'_> {
-    /// The sources of an op, taken from the loaded values: all loaded, one constant, all constant,
-    /// or all the same.
+    /// Returns the sources of an op in one of its variants, which are numbered from 0: all sources
+    /// are the same value; for each source, it alone is a constant; all are constants; all are
+    /// loaded.
     fn sources(&mut self, op: Op, from: DType, variant: usize) -> Vec<Value> {
         let arity = op.row().arity.0;
         let mut src: Vec<Value> = match op {
@@ -289,9 +294,8 @@ impl Builder<'_> {
         };
         if variant == 0 {
             let first = src[arity - 1].clone();
-            let are_alike = src.iter().map(|value| value.dtype == first.dtype).collect::<Vec<_>>();
-            for (value, is_alike) in src.iter_mut().zip(are_alike) {
-                if is_alike {
+            for value in &mut src {
+                if value.dtype == first.dtype {
                     *value = first.clone();
                 }
             }
@@ -305,7 +309,8 @@ impl Builder<'_> {
                 *value = self.number(edge);
             }
         }
-        // A factor of 1 or -1 makes the product exact, whether it is rounded before the sum or not.
+        // A factor of 1 or -1 makes the product exact, so its rounding before the sum does not
+        // matter.
         if op == Op::MulAcc && from.is_float() {
             let sign = if self.draw.one_in(2) { 1.0 } else { -1.0 };
             let factor = self.draw.below(2);
@@ -314,8 +319,8 @@ impl Builder<'_> {
         src
     }
 
-    /// Applies an op to whole vectors.
-    fn whole(&mut self, op: Op, dtype: DType, src: &[&Value]) -> Value {
+    /// Applies an op to all lanes of its sources.
+    fn apply_to_all_lanes(&mut self, op: Op, dtype: DType, src: &[&Value]) -> Value {
         let src: Vec<u32> = match self.lanes {
             1 => src.iter().map(|value| self.lanes(value)[0]).collect(),
             _ => src.iter().map(|value| self.vector(value)).collect(),
@@ -326,13 +331,15 @@ impl Builder<'_> {
     }
 }
 
-/// An edge value, or any bits; no NaN of a type whose NaN may have any payload.
+/// An edge value of a type, or one with random bits; but no NaN if the language gives NaNs of this
+/// type any payload.
 fn edge(draw: &mut Draw, style: &Style, dtype: DType) -> Constant {
     let value = any_edge(draw, dtype);
     let is_nan = scalar::to_float(value).is_some_and(f64::is_nan);
     if is_nan && style.free_nan == Some(dtype) { scalar::zero(dtype) } else { value }
 }
 
+/// An edge value of a type, or one with random bits.
 fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
     if dtype == DType::Bool {
         return Constant::bool(draw.one_in(2));
@@ -342,7 +349,7 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
         let value = draw.pick(&FLOAT_EDGES);
         return match draw.below(4) {
             0 => Constant::from_bits(dtype, draw.bits()),
-            // The smallest ones of either sign.
+            // The smallest subnormals.
             1 if draw.one_in(4) => Constant::from_bits(dtype, 1 + draw.below(2) as u64),
             _ => scalar::float(dtype, value).expect("a float"),
         };
@@ -360,8 +367,8 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
     scalar::int(dtype, value).expect("an integer")
 }
 
-/// A positive integer of at most this many bits next to the middle of two floats of a type, or the
-/// middle itself; 1 if the integers are too short for that.
+/// A positive integer of at most this many bits that is halfway between two adjacent floats of some
+/// type, or next to that; 1 if all integers of this many bits are floats.
 fn near_halfway(draw: &mut Draw, bits: u32) -> i128 {
     // Bits of the significands of bf16, f16, f32 and f64.
     let significand: u32 = draw.pick(&[8, 11, 24, 53]);
@@ -403,7 +410,8 @@ const FLOAT_EDGES: [f64; 24] = [
     f64::NAN,
 ];
 
-/// The kernel, its arrays before it, and after it by the evaluator.
+/// Returns the kernel, random elements of its arrays before it runs, and the elements after it, by
+/// the evaluator.
 fn expected(kernel: Linear, draw: &mut Draw, style: &Style) -> Result<Case, String> {
     let before: Vec<Elements> = (0..)
         .zip(kernel.globals())
@@ -419,7 +427,7 @@ fn expected(kernel: Linear, draw: &mut Draw, style: &Style) -> Result<Case, Stri
     Ok((bounded, before, after))
 }
 
-/// Runs the kernel and compares the elements whose expected value is defined.
+/// Runs the kernel, and compares its results with those expected values that are defined.
 fn compare(
     executable: &dyn Executable,
     kernel: &Linear,

@@ -31,8 +31,8 @@ const SMALL: Groups = Groups {
     element_bytes: 4,
 };
 
-/// Targets of the harness: a machine with vectors of 64 bytes and several threads, whatever the host
-/// is; one whose limits small kernels reach.
+/// Targets of the harness: a machine with vectors of 64 bytes and several threads, whatever the
+/// host is; one whose limits small kernels reach.
 const CPU_AND_SMALL: [&str; 2] = ["cpu", "small"];
 
 /// The target of this name: one of the engine's or of the harness', the same on every machine; or

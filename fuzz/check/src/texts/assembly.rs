@@ -93,8 +93,10 @@ mod tests {
     fn statements_become_calls() {
         let check = |text: &str, expected: &str| assert_eq!(as_calls(text), expected);
         check(
-            "x = 1; asm volatile(\"f {%0}, (%1:;\"\n : \"+f\"(c.x)\n : \"r\"(x[g(0, 1)]), \"r\"(y)); z();",
-            "x = 1; cuda_asm(\"f {%0}, (%1:;\").out(\"+f\",c.x).in(\"r\",x[g(0, 1)]).in(\"r\",y).run(); z();",
+            "x = 1; asm volatile(\"f {%0}, (%1:;\"\n : \"+f\"(c.x)\n \
+             : \"r\"(x[g(0, 1)]), \"r\"(y)); z();",
+            "x = 1; cuda_asm(\"f {%0}, (%1:;\").out(\"+f\",c.x)\
+             .in(\"r\",x[g(0, 1)]).in(\"r\",y).run(); z();",
         );
         check(
             "asm(\"a\" : \"=r\"(b) : \"r\"(c));",
