@@ -1,7 +1,7 @@
-//! Commands and flags of the command line, and their help texts.
+//! The commands and flags of the command line, and their help texts.
 //!
-//! The doc comment of a command is what `gradiff help COMMAND` prints, line by line: what it does,
-//! which files it reads and writes, its exit codes where they have a special meaning, an example.
+//! `gradiff help COMMAND` prints the doc comment of a command line by line: what the command does,
+//! the files that it reads and writes, exit codes with a special meaning for it, and an example.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Run the same command in an engine with this planted fault; see `gradiff help faults`.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) fault: Option<String>,
-    /// Number of the process that started this one; when it ends, so does this one.
+    /// Id of the process that started this one. This process ends when that process does.
     #[arg(long, global = true, hide = true)]
     pub(crate) parent: Option<u32>,
     /// Take planted faults from this file or folder instead of fuzz/faults.
@@ -55,8 +55,8 @@ pub(crate) enum Command {
     /// The same --seed and --programs give the same programs and counts. Without a limit a hunt
     /// takes one minute. Before and after the programs, the oracle judges canaries: answers that
     /// are known to be wrong, or barely right. The exit code is also 2 if the oracle misjudges a
-    /// canary, or leaves more than 1 % of the elements unspecified (0.5 % for one reason of one op;
-    /// from 100,000 elements on).
+    /// canary, or if it leaves more than 1 % of at least 100,000 elements unspecified, or more than
+    /// 0.5 % for the same op and reason.
     ///
     /// Rows of the report:
     ///   backends          `c:12` runs one of twelve programs; see `gradiff backends`
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     ///   feature pairs     pairs of features that occurred in a statement and its sources
     ///   mismatches        runs with a wrong element, and refusals of a well-formed program
     ///   crashes           panics and deaths of workers
-    ///   timeouts          programs that hang even when run alone; the others are `slow`
+    ///   timeouts          programs that hang even when run alone; those that then end are `slow`
     ///   environment       programs that could not run because the machine failed: no space left, a
     ///                     compiler that is missing, is killed or cannot compile an empty function,
     ///                     a lost device
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     ///
     /// Files, in the folder of --findings:
     ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, Rust test, tinygrad script
-    ///   death-HASH.sequence        programs that kill a worker together, though none does alone
+    ///   death-HASH.sequence        programs that kill a worker if run in turn, but not alone
     ///   raw/                       failing programs as generated: each is written before it is
     ///                              examined, and removed once it is saved in a smaller form
     ///
@@ -92,12 +92,12 @@ pub(crate) enum Command {
     /// Run corpus files and check what they expect.
     ///
     /// Prints a line for each file: `ok`, `FAIL`, or `SICK` if it could not run because the machine
-    /// failed; below it, the reasons and the skips. A file is a case (FILE.case) or the programs
-    /// that a worker ran before it died in a hunt (FILE.sequence), which run on the backends that
-    /// the file names unless --backends is given. A folder means all such files below it. Ctrl-C
-    /// ends a replay at once.
+    /// failed; below it, the reasons and the skips. A file is a case (FILE.case), or the programs
+    /// that a worker ran before it died in a hunt (FILE.sequence). The latter run on the backends
+    /// that the file names, unless --backends is given. A folder stands for all such files below
+    /// it. Ctrl-C ends a replay at once.
     ///
-    /// Exit codes: 2 if a file failed, 3 if none failed and one could not run.
+    /// Exit codes: 2 if a file failed, 3 if no file failed but one could not run.
     ///
     /// Example:
     ///   gradiff replay corpus/cases corpus/regressions --backends interp,jit
@@ -123,8 +123,8 @@ pub(crate) enum Command {
     ///   kernel     each kernel after each pass
     ///   uops       linear uops
     ///   a language source text: c, cuda, opencl, metal, wgsl, wgsl-core, llvm or ptx
-    /// View sequences and expressions have `program` and `graph` only. No device is needed. Source
-    /// text is optimised as the engine would do it; --opts "" shows it without optimisations.
+    /// View sequences and expressions have the stages `program` and `graph` only. No device is
+    /// needed. Source text is optimised as the engine does it; --opts "" turns that off.
     ///
     /// Examples:
     ///   gradiff show corpus/cases/softmax.case --stage kernel
@@ -135,9 +135,9 @@ pub(crate) enum Command {
     /// Name the first stage at which a failing corpus file goes wrong.
     ///
     /// Stages are run one after the other, each by an evaluator that does not use later stages.
-    /// Where rules ran, it prints the one application that makes right outputs wrong: the pass, the
-    /// node before and after, the rule, values for which it is false, and its verdict. If rewriting
-    /// does not end, it prints the applications that repeat.
+    /// If the stage applies rules, prints the application that makes right outputs wrong: the pass,
+    /// the node before and after, the rule, values for which it is false, and its verdict. If
+    /// rewriting does not end, prints the applications that repeat.
     ///
     /// Exit codes: 0 if nothing fails, 2 if something does.
     ///
@@ -149,17 +149,17 @@ pub(crate) enum Command {
     ///
     /// No optimisation may change the results. Each kernel, including those with several
     /// reductions, runs under all legal sequences of up to --depth opts and under random ones of up
-    /// to eight: as plain loops, unrolled, and in vectors; or in groups of threads, where races
-    /// count as wrong. The first wrong sequence is printed and ends the run. `reordered sums`
+    /// to eight. They run as plain loops, unrolled and in vectors, or in groups of threads, where
+    /// races count as wrong. The first wrong sequence is printed and ends the run. `reordered sums`
     /// counts runs whose bits differ because sums were added in another order; the oracle judges
-    /// them.
+    /// these.
     ///
     /// An opt is OP AXIS AMOUNT; 0 as AMOUNT means the whole loop:
     ///   upcast    runs AMOUNT iterations at once, where possible as the lanes of a vector
     ///   unroll    unrolls AMOUNT iterations of a reduction, in order
     ///   thread    divides an output loop among AMOUNT CPU threads
     ///   padto     rounds the trip count up to a multiple of AMOUNT; iterations beyond do nothing
-    ///   overlap   rounds it up as well, and shifts the last block inwards
+    ///   overlap   rounds the trip count up as well, but shifts the last block inwards
     ///   swap      exchanges the loop and output loop AMOUNT
     ///   local     runs AMOUNT adjacent iterations by as many threads of a group
     ///   group     divides a reduction among AMOUNT threads of a group, interleaved
@@ -181,9 +181,9 @@ pub(crate) enum Command {
     Snap(Snap),
     /// Check shape trackers: all short sequences on small shapes, then random ones.
     ///
-    /// They are compared with a model that moves real elements. Sequences are also tried with
-    /// variables as sizes. Without --random-only the report ends with the share of those pairs of
-    /// sequences that move all elements alike which give different trackers.
+    /// They are compared with a model that moves the elements themselves. Sequences are also tried
+    /// with variables as sizes. Without --random-only the report ends with a share: of the pairs of
+    /// sequences that move all elements to the same positions, those that give different trackers.
     ///
     /// A failing case is minimised, printed and written to the folder of --findings (exit code 2).
     ///
@@ -193,8 +193,8 @@ pub(crate) enum Command {
     Views(Sweep),
     /// Check index expressions: all small ones, then random ones.
     ///
-    /// Simplifying an expression of any integer type keeps its value at every point and stays
-    /// within its bounds, and simplifying once is enough.
+    /// Checks that simplifying an expression, of any integer type, keeps its value at every point,
+    /// that the value is within the bounds, and that simplifying again changes nothing.
     ///
     /// A failing case is minimised, printed and written to the folder of --findings (exit code 2).
     ///
@@ -204,14 +204,15 @@ pub(crate) enum Command {
     Exprs(Sweep),
     /// Change one rewrite rule at a time and count how many changes the harness notices.
     ///
-    /// A mutant is a rule with one small edit: a condition dropped, a constant off by one, floor
-    /// for C division, ... It is tried on the named corpus files, directed subjects, reviewed
-    /// forms, the corpus, expressions and programs, and then blamed. Survivors must be reviewed.
+    /// A mutant is a rule with one small edit: a condition is dropped, a constant is off by one, a
+    /// division is floored that was truncated, ... It is tried on the named corpus files, subjects
+    /// made for the rule, reviewed forms, the corpus, expressions and programs. If one of these
+    /// shows the mutant, it is blamed. Survivors must be reviewed.
     ///
     /// Files:
     ///   fuzz/survivors.txt  reviewed survivors, each `equivalent` or `harmless` with its reason
-    ///   fuzz/forms.txt      small subjects with their rewritten forms, which show mutants that
-    ///                       keep every value; --forms writes it anew
+    ///   fuzz/forms.txt      small subjects with their rewritten forms, by which mutants are found
+    ///                       that keep every value; --forms writes it anew
     ///
     /// Exit codes: 0 if every survivor is reviewed; 2 if one is not, if a review is stale, or if a
     /// mutant reviewed as equivalent gives a different form.
@@ -222,9 +223,9 @@ pub(crate) enum Command {
     Sabotage(Sabotage),
     /// Prove rewrite rules with z3 and exhaustively on small cases; keep the ledger of verdicts.
     ///
-    /// z3 decides over integers of any size (GRADIFF_Z3 names another executable); in any case the
-    /// rule is tried on small cases, 8-bit types and all values of f16. A rule that changes loses
-    /// its verdict, and a test reports it. Without z3, a rule that is false on small cases is still
+    /// z3 decides over integers of any size (GRADIFF_Z3 names another executable). Every rule is
+    /// also tried on small cases, 8-bit types and all values of f16. A rule that changes loses its
+    /// verdict, and a test reports it. Without z3, a rule that is false on small cases is still
     /// refuted, and other verdicts come from the ledger.
     ///
     /// File: fuzz/rules/verdicts.txt, the reviewed ledger; --write updates it.
@@ -255,12 +256,12 @@ pub(crate) enum Command {
     ///   gradiff gen --seed 1 --first 199
     #[command(verbatim_doc_comment)]
     Gen(Gen),
-    /// Count which rules fire in cases, and which device ran which op at which dtype.
+    /// Count how often cases fire each rule, and how often each device runs each op for each dtype.
     ///
-    /// Each cell of the second table names the devices by their first letters; `-` means allowed,
-    /// but never run. --holes lists the combinations that are possible but never occurred. With
-    /// --pairs, features and their pairs are counted in generated programs instead, and pairs that
-    /// never occurred are listed.
+    /// Each cell of the second table names the devices by their first letters; `-` means that the
+    /// op is allowed, but never ran. --holes lists the combinations that are possible but never
+    /// occurred. With --pairs, features and their pairs are counted in generated programs instead,
+    /// and the pairs that never occurred are listed.
     ///
     /// Exit codes: 2 if a rule never fired; holes and missing pairs are not findings.
     ///
@@ -269,7 +270,7 @@ pub(crate) enum Command {
     ///   gradiff coverage --pairs 20000
     #[command(verbatim_doc_comment)]
     Coverage(Coverage),
-    /// List the planted faults, after checking that each fits the sources.
+    /// List the planted faults, after a check that each can be applied to the sources.
     ///
     /// A fault is a file in fuzz/faults (see its README): an edit of the sources that is a known
     /// mistake. `--fault NAME` works with every command: the workspace is copied to target/faults,
@@ -281,14 +282,14 @@ pub(crate) enum Command {
     ///   gradiff hunt --fault tensor-cat-order --max-findings 1
     #[command(verbatim_doc_comment)]
     Faults(Faults),
-    /// List the backends: whether each is available, why not, and what to install.
+    /// List the backends and, for those that are not available, the reason and what to install.
     ///
     /// A backend is a device and a way to use it:
     ///   c              a device without optimisations
     ///   c/heuristic    as `Engine::new` makes it
     ///   c/opts         with drawn optimisations
     ///   c/session      as an application uses it: tensors realised one by one, parts read
-    ///   c/small        with thresholds so low that few elements cross them
+    ///   c/small        with low thresholds, so that small tensors exceed them
     ///   c/strict       strict mode, bit for bit
     ///   uops/cuda      the uops that the engine makes for a target, which need not be available:
     ///                  an evaluator runs them and checks the rules of the target
@@ -331,11 +332,11 @@ pub(crate) struct Hunt {
     /// Stop after this many different findings.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_findings: u64,
-    /// Seconds of processor time after which one program counts as hung.
+    /// Seconds of processor time after which a program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds of wall time after which one counts as hung (default: 10 times --timeout, at least
-    /// 120).
+    /// Seconds of wall time after which a program counts as hung (default: 10 times --timeout, at
+    /// least 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
     /// Backends, or devices with all their backends, separated by commas: fail with exit code 3
@@ -353,17 +354,17 @@ pub(crate) struct Hunt {
     pub(crate) faults: bool,
 }
 
-/// Flags of the commands that run programs of files.
+/// Flags of the commands that run programs from files.
 #[derive(clap::Args, Debug)]
-pub(crate) struct On {
+pub(crate) struct RunFlags {
     /// Backends, separated by commas (default: all that are available).
     #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
-    /// Seconds of processor time after which one program counts as hung.
+    /// Seconds of processor time after which a program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds of wall time after which one counts as hung (default: 10 times --timeout, at least
-    /// 120).
+    /// Seconds of wall time after which a program counts as hung (default: 10 times --timeout, at
+    /// least 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
 }
@@ -383,7 +384,7 @@ pub(crate) struct Replay {
     pub(crate) allow_empty: bool,
     /// Backends and time limits.
     #[command(flatten)]
-    pub(crate) on: On,
+    pub(crate) run: RunFlags,
 }
 
 /// Flags of `reduce`.
@@ -393,7 +394,7 @@ pub(crate) struct Reduce {
     pub(crate) file: PathBuf,
     /// Backends and time limits.
     #[command(flatten)]
-    pub(crate) on: On,
+    pub(crate) run: RunFlags,
 }
 
 /// Flags of `show`.
@@ -409,7 +410,7 @@ pub(crate) struct Show {
     #[arg(long)]
     pub(crate) opts: Option<String>,
     /// The target (default: that of the language). loops, vectors, groups, cuda and others are the
-    /// same on every machine; c, jit or device:opencl is what the device has that is opened here.
+    /// same on every machine; c, jit and device:opencl describe that device of this machine.
     #[arg(long)]
     pub(crate) target: Option<String>,
 }
@@ -421,7 +422,7 @@ pub(crate) struct Blame {
     pub(crate) file: PathBuf,
     /// Backends and time limits.
     #[command(flatten)]
-    pub(crate) on: On,
+    pub(crate) run: RunFlags,
 }
 
 /// Flags of `opts`.
@@ -435,7 +436,7 @@ pub(crate) struct Opts {
     /// Length up to which all legal sequences are tried.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=4))]
     pub(crate) depth: u8,
-    /// Number of random sequences of up to eight opts that follow, for each kernel.
+    /// Number of random sequences of up to eight opts that are tried after these, for each kernel.
     #[arg(long, default_value_t = 500)]
     pub(crate) random: u64,
     /// The seed of the random sequences.
@@ -459,9 +460,9 @@ pub(crate) struct Snap {
 pub(crate) enum SnapAction {
     /// Classify each changed snapshot: same program, cheaper, dearer, other bits, other meaning.
     ///
-    /// Compares the snapshots with those of a git revision or of another folder; one that tests
-    /// left pending (.snap.new) replaces the reviewed one. Linear uops are parsed, verified,
-    /// counted and run on seeded data; floats may differ as far as changes of last bits explain.
+    /// Compares the snapshots with those of a git revision or of another folder. A snapshot that
+    /// tests left pending (.snap.new) replaces the reviewed one. Linear uops are parsed, verified,
+    /// counted and run on seeded data; floats may differ as far as other roundings explain.
     /// Texts in C, CUDA, Metal, OpenCL, LLVM IR (with clang 16 or later), PTX and WGSL are run on
     /// the same data as their uops; other texts are compared up to names. `cargo insta review`
     /// accepts or rejects pending snapshots one by one.
@@ -546,7 +547,7 @@ pub(crate) struct Sabotage {
     /// Parallel threads (default: one for each core).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) jobs: Option<u64>,
-    /// Write this list of forms anew, with a line for each survivor that gives a different form.
+    /// Write this file of forms anew, with a line for each survivor that gives a different form.
     #[arg(long)]
     pub(crate) forms: Option<PathBuf>,
     /// Only mutants that this file names, such as a report of survivors.
@@ -609,8 +610,8 @@ pub(crate) struct Gen {
 /// Flags of `faults`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Faults {
-    /// Write the sources with all faults in them and print their folder; in a binary built from
-    /// them, GRADIFF_FAULT names the fault that is on.
+    /// Write the sources with all faults in them, and print their folder. In a binary built from
+    /// them, the environment variable GRADIFF_FAULT switches a fault on.
     #[arg(long)]
     pub(crate) copy: bool,
 }

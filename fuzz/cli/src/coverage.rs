@@ -1,5 +1,5 @@
-//! `gradiff coverage`: counts which rules a set of cases fires, at which ops and dtypes, and which
-//! device ran which op at which dtype; lists the combinations that never occurred.
+//! `gradiff coverage`: counts how often cases fire each rule, for which ops and dtypes, and how
+//! often each device ran each op for each dtype; lists the combinations that never occurred.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use crate::args::Coverage as Options;
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// Counts and prints; a rule that never fired is a finding.
+/// Counts and prints the report. A rule that never fired is a finding.
 ///
 /// # Errors
 /// A file that cannot be read or is not a case.
@@ -31,7 +31,7 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     };
     std::panic::set_hook(Box::new(|_| {}));
     let coverage = gradiff_check::coverage(&cases);
-    let never = coverage.never_fired();
+    let never_fired = coverage.never_fired();
     if options.json {
         outln!("{}", to_json(&coverage, cases.len()));
     } else {
@@ -41,14 +41,14 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
             print_holes(&coverage);
         }
         outln!("{} rules over {} cases", coverage.rules.len(), cases.len());
-        outln!("never fired: {}", never.len());
-        never.iter().for_each(|rule| outln!("  {rule}"));
+        outln!("never fired: {}", never_fired.len());
+        never_fired.iter().for_each(|rule| outln!("  {rule}"));
     }
-    Ok(if never.is_empty() { Status::Clean } else { Status::Findings })
+    Ok(if never_fired.is_empty() { Status::Clean } else { Status::Findings })
 }
 
-/// Counts the features of generated programs and the pairs that are close together. A pair that
-/// never occurred is not a finding: the programs are random.
+/// Counts the features of generated programs, and the pairs of features that are in a statement and
+/// its sources. A pair that never occurred is not a finding, since the programs are random.
 fn measure_pairs(options: &Options, programs: u64) -> Status {
     let config = gradiff_gen::Config::default();
     let mut pairs = Pairs::default();
@@ -83,6 +83,7 @@ fn measure_pairs(options: &Options, programs: u64) -> Status {
     Status::Clean
 }
 
+/// The items with spaces between them.
 fn words(items: impl IntoIterator<Item = impl Display>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(" ")
 }
@@ -98,14 +99,16 @@ fn print_rules(coverage: &Coverage) {
     }
 }
 
-/// Prints a letter for each device that ran the op at the dtype; `-` where the op is allowed but
-/// never ran.
+/// Prints a table with a row for each op and a column for each dtype. A cell has the first letters
+/// of the devices that ran the op for the dtype, or `-` if the op is allowed but never ran.
 fn print_devices(coverage: &Coverage) {
     for (device, reason) in &coverage.missing {
         outln!("device {device} is not available: {reason}");
     }
-    let ran: Vec<&str> = DEVICES.into_iter().filter(|d| coverage.devices.contains_key(d)).collect();
-    outln!("\nuops by dtype of operands; {}", words(ran.iter().map(|d| format!("{:.1}={d}", d))));
+    let has_run = |device: &&str| coverage.devices.contains_key(device);
+    let ran: Vec<&str> = DEVICES.into_iter().filter(has_run).collect();
+    let letters = words(ran.iter().map(|device| format!("{device:.1}={device}")));
+    outln!("\nuops by dtype of operands; {letters}");
     let holes: BTreeSet<At> = ran.iter().flat_map(|device| coverage.device_holes(device)).collect();
     let seen = coverage.devices.values().flat_map(|counts| counts.keys().copied());
     let rows: BTreeSet<At> = seen.chain(holes.iter().copied()).collect();
@@ -115,8 +118,9 @@ fn print_devices(coverage: &Coverage) {
         let cell = |dtype: DType| {
             let is_at = |at: &&At| at.0 == op && at.1.name() == dtype.name();
             let Some(at) = rows.iter().find(is_at) else { return format!("{:>5}", "") };
-            let has_run = |device: &&&str| coverage.devices[**device].contains_key(at);
-            let letters: String = ran.iter().filter(has_run).map(|device| &device[..1]).collect();
+            let has_run_op = |device: &&&str| coverage.devices[**device].contains_key(at);
+            let letters: String =
+                ran.iter().filter(has_run_op).map(|device| &device[..1]).collect();
             format!("{:>5}", if letters.is_empty() { "-" } else { &letters })
         };
         outln!("{:14}{}", op.name(), DType::ALL.map(cell).concat().trim_end());

@@ -1,29 +1,30 @@
-//! Printing: all output passes through here, to standard output, whose failures end the command,
-//! and to standard error, whose failures cannot be reported.
+//! Printing. All output of the command passes through here: to standard output, where a failure to
+//! write ends the command, and to standard error, where it cannot be reported.
 //!
-//! External text (messages of compilers, names and contents of files) may hold escape sequences
-//! that a terminal obeys. They are shown, not passed on.
+//! Text from outside (messages of compilers, names and contents of files) may contain escape
+//! sequences that a terminal obeys. They are made visible instead.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
-/// Exit code of a run whose reader has closed standard output: that of a program ended by SIGPIPE.
+/// The exit code if the reader of standard output has closed it: that of a program that SIGPIPE
+/// ends.
 const UNREAD: i32 = 141;
-/// Exit code of a run whose output cannot be written (EX_IOERR).
+/// The exit code if standard output cannot be written (EX_IOERR).
 const UNWRITTEN: i32 = 74;
 
-/// As `print!`, but a failure to write ends the command with its exit code.
+/// Prints like `print!`, but a failure to write ends the command with its exit code.
 macro_rules! out {
     ($($part:tt)*) => { $crate::out::print(format_args!($($part)*)) };
 }
 
-/// As `println!`; see `out!`.
+/// Prints like `println!`; see `out!`.
 macro_rules! outln {
     () => { $crate::out::print(format_args!("\n")) };
     ($($part:tt)*) => { $crate::out::print(format_args!("{}\n", format_args!($($part)*))) };
 }
 
-/// As `eprintln!`, but it does not fail.
+/// Prints like `eprintln!`, but ignores a failure to write.
 macro_rules! errln {
     ($($part:tt)*) => { $crate::out::print_error(format_args!("{}\n", format_args!($($part)*))) };
 }
@@ -39,7 +40,7 @@ pub(crate) fn print(text: Arguments<'_>) {
     }
 }
 
-/// Ends a command that cannot write to standard output. Its workers end with it.
+/// Ends a command that cannot write to standard output. Its workers notice this and end as well.
 pub(crate) fn end(error: &io::Error) -> ! {
     if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(UNREAD);
@@ -55,8 +56,7 @@ pub(crate) fn print_error(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Returns the text with its control characters as numbers, as in `<1b>`, except for newlines and
-/// tabs.
+/// Replaces control characters, except for newlines and tabs, by their numbers, as in `<1b>`.
 pub(crate) fn clean(text: &str) -> String {
     let is_plain = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || is_direction(c));
     let mut cleaned = String::with_capacity(text.len());
@@ -69,7 +69,7 @@ pub(crate) fn clean(text: &str) -> String {
     cleaned
 }
 
-/// Returns whether a character changes the direction of the text after it.
+/// Returns whether a character changes the writing direction of the text after it.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -6,24 +6,24 @@ use std::time::Duration;
 use gradiff_check::{Failure as CheckFailure, Kind};
 use gradiff_corpus::{Case, CaseFile, Program};
 
-use crate::args::{Blame, On, Reduce, Replay, Show};
+use crate::args::{Blame, Reduce, Replay, RunFlags, Show};
 use crate::out::{out, outln};
 use crate::pool::{Client, Settings};
 use crate::sequence::Sequence;
 use crate::{Failure, Status};
 
-fn client(on: &On, required: &[String]) -> Result<Client, Failure> {
-    Ok(Client::new(settings(on, required)?))
+fn client(flags: &RunFlags, required: &[String]) -> Result<Client, Failure> {
+    Ok(Client::new(settings(flags, required)?))
 }
 
-fn settings(on: &On, required: &[String]) -> Result<Settings, Failure> {
-    let chosen = crate::case::choose(&on.backends, crate::case::all(), required)?;
+fn settings(flags: &RunFlags, required: &[String]) -> Result<Settings, Failure> {
+    let chosen = crate::case::choose(&flags.backends, crate::case::all(), required)?;
     Ok(Settings {
         seed: 0,
         backends: chosen.names,
         lanes: Vec::new(),
-        timeout_seconds: on.timeout,
-        wall_seconds: on.wall_timeout,
+        timeout_seconds: flags.timeout,
+        wall_seconds: flags.wall_timeout,
         grace: Duration::ZERO,
     })
 }
@@ -57,7 +57,7 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     let files = crate::case::files(&options.files, options.allow_empty)?;
     let contents: Vec<Content> =
         files.iter().map(|file| content(file)).collect::<Result<_, _>>()?;
-    let settings = settings(&options.on, &options.require)?;
+    let settings = settings(&options.run, &options.require)?;
     let mut client = Client::new(settings.clone());
     let (mut failed, mut unable, mut skipped, mut done) = (0, 0, 0, 0);
     for (file, content) in files.iter().zip(&contents) {
@@ -128,7 +128,7 @@ fn replay_sequence(
     settings: &Settings,
 ) -> Result<Outcome, Failure> {
     let mut sequence = sequence.clone();
-    if !options.on.backends.is_empty() || sequence.backends.is_empty() {
+    if !options.run.backends.is_empty() || sequence.backends.is_empty() {
         sequence.backends = settings.backends.clone();
     }
     let Sequence { seed, lanes, backends, .. } = sequence.clone();
@@ -162,7 +162,7 @@ fn record(failures: &[CheckFailure], outcome: &mut Outcome) {
 pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
     crate::interrupt::install();
     let program = program(&options.file)?;
-    let mut client = client(&options.on, &[])?;
+    let mut client = client(&options.run, &[])?;
     let Some(failure) = failure(&program, &mut client)? else {
         outln!("{}: nothing fails; nothing to reduce", options.file.display());
         return Ok(Status::Clean);
@@ -198,7 +198,7 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
     let case = crate::case::read(&options.file)?;
     let report = match &case.case {
         Case::Program(program) => {
-            let mut client = client(&options.on, &[])?;
+            let mut client = client(&options.run, &[])?;
             match failure(program, &mut client)? {
                 None => None,
                 Some(failure) => {

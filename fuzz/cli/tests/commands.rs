@@ -1,10 +1,11 @@
-//! The command line as a user sees it: exit codes, messages, files, interrupts.
+//! Tests of the command line as a user sees it: exit codes, messages, files, interrupts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// Runs a command in a folder.
 fn gradiff(arguments: &[&str], folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_gradiff"))
         .args(arguments)
@@ -13,7 +14,7 @@ fn gradiff(arguments: &[&str], folder: &Path) -> Output {
         .expect("the command starts")
 }
 
-/// Runs a command and checks its exit code and that the output contains the words. Returns the
+/// Runs a command, and checks its exit code and that its output contains all the words. Returns the
 /// output.
 fn check(arguments: &[&str], code: i32, words: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -28,11 +29,14 @@ fn check(arguments: &[&str], code: i32, words: &[&str]) -> String {
     text
 }
 
+/// The path of a case of the corpus.
 fn case(name: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../corpus/cases");
     root.join(format!("{name}.case")).to_string_lossy().into_owned()
 }
 
+/// Writes a case to a file in a temporary folder; returns the folder, which must live as long, and
+/// the path.
 fn case_file(text: &[u8]) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.case");
@@ -56,7 +60,7 @@ fn variables_of_the_environment_are_checked() {
     }
 }
 
-/// Device `c` with a compiler without AVX-512 and with three threads.
+/// The device is `c`, with three threads and a compiler that does not use AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn device_is_listed_and_shown_with_one_target() {
@@ -77,7 +81,7 @@ fn device_is_listed_and_shown_with_one_target() {
     assert!(row.ends_with("; no groups, vectors of 32 bytes, 3 threads"), "{row}");
     let shown = run(&["show", &path, "--target", "c"]);
     assert!(shown.contains("f32x8") && !shown.contains("f32x16"), "{shown}");
-    // The loop that is divided among the threads.
+    // This loop is divided among the threads.
     assert!(shown.contains("ridx0 < 3;"), "{shown}");
 }
 
@@ -218,7 +222,8 @@ fn sweeps_find_planted_faults_and_nothing_else() {
     check(&["exprs", "--random-only", "--fault", "rule-add-fold-constant"], 2, &["FOUND"]);
 }
 
-/// Returns a hunt on device `c` whose compiler is this script, written to the folder.
+/// The command of a hunt on device `c`, whose compiler is this script. The script and the hunt's
+/// files are in the folder.
 #[cfg(unix)]
 fn hunting_with_compiler(folder: &Path, script: &str, arguments: &[&str]) -> Command {
     use std::os::unix::fs::PermissionsExt;
@@ -238,7 +243,7 @@ fn hunting_with_compiler(folder: &Path, script: &str, arguments: &[&str]) -> Com
     command
 }
 
-/// Returns the summary of a hunt that must end with this exit code.
+/// Checks the exit code of a hunt, and returns its summary.
 #[cfg(unix)]
 fn summary(output: &Output, code: i32) -> Value {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -247,6 +252,8 @@ fn summary(output: &Output, code: i32) -> Value {
     serde_json::from_str(text.trim()).expect("a summary")
 }
 
+/// Runs a hunt on device `c` whose compiler is this script, checks its exit code, and returns its
+/// summary.
 #[cfg(unix)]
 fn hunt_with_compiler(script: &str, arguments: &[&str], code: i32) -> Value {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -260,7 +267,8 @@ fn a_backend_that_dies_is_a_finding_not_the_end() {
     let script = "#!/bin/sh\n\
         case \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n\
         crash=$(dirname \"$0\")/crash.h\n\
-        printf '#include <stdlib.h>\\n__attribute__((constructor)) static void f(void) { abort(); }\\n' > \"$crash\"\n\
+        printf '#include <stdlib.h>\\n' > \"$crash\"\n\
+        printf '__attribute__((constructor)) static void f(void) { abort(); }\\n' >> \"$crash\"\n\
         exec cc -include \"$crash\" \"$@\"\n";
     let summary = hunt_with_compiler(script, &["--programs", "4"], 2);
     assert!(summary["crashes"].as_u64() >= Some(1), "{summary}");
@@ -281,7 +289,8 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
     assert!(story.contains("timeout on c: no answer within 1 s of processor time"), "{summary}");
     assert_eq!(summary["details"][0]["stage"], "compile", "{summary}");
     assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
-    // Sleep uses no processor time: it is a finding when wall time is up, far later.
+    // A compiler that sleeps uses no processor time, so it is a finding only when the wall time is
+    // up, which is far later.
     let walled = [&flags[..], &["--wall-timeout", "2"]].concat();
     let summary = hunt_with_compiler(&script("sleep 60"), &walled, 2);
     assert_eq!(summary["timeouts"], 1, "{summary}");

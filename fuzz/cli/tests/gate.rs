@@ -16,8 +16,9 @@ const WORKS: &str = "case \"$*\" in *--version* | *-dM* | *probe.c*) exec cc \"$
 
 /// Script that compiles an object which aborts when it is loaded.
 const ABORTS: &str = "crash=\"$here/crash.h\"\n\
-    printf '#include <stdlib.h>\\n__attribute__((constructor)) static void f(void) { abort(); }\\n' \
-    > \"$crash\"\nexec cc -include \"$crash\" \"$@\"\n";
+    printf '#include <stdlib.h>\\n' > \"$crash\"\n\
+    printf '__attribute__((constructor)) static void f(void) { abort(); }\\n' >> \"$crash\"\n\
+    exec cc -include \"$crash\" \"$@\"\n";
 
 struct Folder(tempfile::TempDir);
 

@@ -55,9 +55,11 @@ fn true_rows_are_proved_and_need_no_ledger() {
     }
     for row in [
         "test/associative: (add (add x c0) c1) => (add x (add c0 c1))",
-        "test/nested: (floordiv (floordiv x c0) c1) => (floordiv x {c0 * c1}) when c0 > 0 && c1 > 0 && fits(c0 * c1, x)",
+        "test/nested: (floordiv (floordiv x c0) c1) => (floordiv x {c0 * c1}) \
+         when c0 > 0 && c1 > 0 && fits(c0 * c1, x)",
         "test/one: (cmod x 1) => 0",
-        "test/limit: (cmplt (floordiv x c0) c1) => (cmplt x {c1 * c0}) when c0 > 0 && fits(c1 * c0, x)",
+        "test/limit: (cmplt (floordiv x c0) c1) => (cmplt x {c1 * c0}) \
+         when c0 > 0 && fits(c1 * c0, x)",
     ] {
         let (code, text) = prove(&["prove", "--with", row], "");
         assert_eq!(code, Some(0), "{row}: {text}");
