@@ -9,8 +9,9 @@ use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
 use crate::c_vector;
+use crate::code::{Code, Helpers, code};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value};
-use crate::helpers::{collect, function};
+use crate::helpers::{Definitions, function};
 use crate::scalar::ScalarSyntax;
 use crate::writer::write;
 
@@ -18,7 +19,7 @@ use crate::writer::write;
 ///
 /// # Errors
 /// If a uop is not an op of linear kernels, or the name is not an identifier.
-pub fn c(linear: &Linear) -> Result<String, Error> {
+pub fn c(linear: &Linear) -> Result<Code, Error> {
     write(&C, linear, &linear.name)
 }
 
@@ -26,23 +27,29 @@ pub fn c(linear: &Linear) -> Result<String, Error> {
 ///
 /// # Errors
 /// As [`c`].
-pub fn c_named(linear: &Linear, name: &str) -> Result<String, Error> {
+pub fn c_named(linear: &Linear, name: &str) -> Result<Code, Error> {
     write(&C, linear, name)
 }
 
-/// Returns the prelude of a file with these kernels: the functions and types that they use.
-pub fn c_prelude(kernels: &str) -> String {
-    let definition = |word: &str| {
-        c_function(word).or_else(|| function(&SCALARS, word)).or_else(|| c_vector::definition(word))
-    };
-    let used = collect(kernels, &definition);
-    let vectors = if used.contains("VECTOR ") { include_str!("c_vector.h") } else { "" };
-    format!("{}{vectors}{used}", include_str!("c.h"))
+/// Returns the prelude of a file that uses these helpers.
+///
+/// # Panics
+/// If a helper has no [`c_definition`].
+pub fn c_prelude(helpers: &Helpers) -> String {
+    let definitions = Definitions::of(helpers, c_definition);
+    let vectors =
+        if definitions.contain(c_vector::VECTOR) { include_str!("c_vector.h") } else { "" };
+    format!("{}{vectors}{}", include_str!("c.h"), definitions.text)
+}
+
+/// Returns the definition of a helper.
+pub fn c_definition(name: &str) -> Option<Code> {
+    c_function(name).or_else(|| function(&SCALARS, name)).or_else(|| c_vector::definition(name))
 }
 
 /// Returns the definition of a helper that only C has.
-fn c_function(word: &str) -> Option<String> {
-    let line = match word {
+fn c_function(name: &str) -> Option<Code> {
+    let line = match name {
         "f32_bits" => "uint32_t f32_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }",
         "f64_bits" => "uint64_t f64_bits(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }",
         "f32_from_bits" => {
@@ -62,7 +69,7 @@ fn c_function(word: &str) -> Option<String> {
         }
         _ => return None,
     };
-    Some(format!("static inline {line}\n"))
+    Some(format!("static inline {line}\n").into())
 }
 
 /// Multiply-add, fused if the machine has the instruction.
@@ -99,7 +106,7 @@ pub fn c_type(dtype: DType) -> &'static str {
 struct C;
 
 const SCALARS: ScalarSyntax = ScalarSyntax {
-    type_name: c_type,
+    type_name: |dtype| c_type(dtype).into(),
     f32_suffix: "f",
     function: "static inline ",
     wraps: true,
@@ -109,7 +116,7 @@ const SCALARS: ScalarSyntax = ScalarSyntax {
 };
 
 /// Renders a scalar op.
-pub(crate) fn scalar(alu: &Alu) -> Option<String> {
+pub(crate) fn scalar(alu: &Alu) -> Option<Code> {
     SCALARS.alu(alu)
 }
 
@@ -118,24 +125,24 @@ impl Dialect for C {
         "C"
     }
 
-    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
+    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
         match lanes {
-            1 => Some(c_type(dtype).to_string()),
+            1 => Some(c_type(dtype).into()),
             _ => c_vector::type_name(dtype, lanes, mask_bytes),
         }
     }
 
     /// Volatile, to be kept on the stack. gcc 12 would keep it in a register and spill the
     /// accumulators of the inner loop, of which there are nearly as many as registers.
-    fn declare_outer(&self, kind: &str, name: &str, value: &str) -> String {
-        format!("volatile {kind} {name} = {value};")
+    fn declare_outer(&self, kind: &Code, name: &str, value: &Code) -> Code {
+        code!("volatile {} {} = {};", kind, name, value)
     }
 
-    fn constant(&self, value: Constant) -> Option<String> {
+    fn constant(&self, value: Constant) -> Option<Code> {
         Some(constant(value))
     }
 
-    fn header(&self, header: &Header) -> Option<String> {
+    fn header(&self, header: &Header) -> Option<Code> {
         let arrays = header.arrays.iter().map(|(slot, dtype, is_stored)| {
             let qualifier = if *is_stored { "" } else { "const " };
             format!("{qualifier}{}* restrict data{slot}", c_type(*dtype))
@@ -152,7 +159,7 @@ impl Dialect for C {
                 c_type(*dtype)
             ));
         }
-        Some(text)
+        Some(text.into())
     }
 
     fn grid_index(&self, _kind: AxisKind, _dimension: usize) -> Option<String> {
@@ -170,23 +177,23 @@ impl Dialect for C {
         c_vector::vectorize(dtype, lanes, src)
     }
 
-    fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
+    fn lane(&self, vector: &Value, lane: usize) -> Option<Code> {
         Some(match vector.dtype {
-            DType::Bool => format!("({}[{lane}]!=0)", vector.text),
-            _ => format!("{}[{lane}]", vector.text),
+            DType::Bool => code!("({}[{lane}]!=0)", vector.code),
+            _ => code!("{}[{lane}]", vector.code),
         })
     }
 
     fn load(&self, access: &Access) -> Option<Text> {
         match access.lanes {
-            1 => Some(format!("{}[{}]", access.array, access.index).into()),
+            1 => Some(code!("{}[{}]", access.array, access.index).into()),
             _ => c_vector::load(access),
         }
     }
 
-    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+    fn store(&self, access: &Access, value: &Value) -> Option<Code> {
         match access.lanes {
-            1 => Some(format!("{}[{}] = {};", access.array, access.index, value.text)),
+            1 => Some(code!("{}[{}] = {};", access.array, access.index, value.code)),
             _ => c_vector::store(access, value),
         }
     }
@@ -197,59 +204,64 @@ impl Dialect for C {
 
     /// Only for accesses of at least half a cache line: one prefetch into L1, and one at twice the
     /// distance into L2, which can have more misses outstanding.
-    fn prefetch(&self, access: &Access, distance: i64) -> Option<String> {
+    fn prefetch(&self, access: &Access, distance: i64) -> Option<Code> {
         let bytes = usize::from(access.lanes) * access.dtype.size_bytes();
-        let address = format!("{}+{}", access.array, access.index);
+        let address = code!("{}+{}", access.array, access.index);
         let twice = distance.checked_mul(2)?;
-        let first = format!("__builtin_prefetch({address}+{distance});");
-        (32 <= bytes).then(|| format!("{first} __builtin_prefetch({address}+{twice}, 0, 2);"))
+        let first = code!("__builtin_prefetch({}+{distance});", address);
+        (32 <= bytes).then(|| code!("{} __builtin_prefetch({}+{twice}, 0, 2);", first, address))
     }
 
-    fn tail(&self, function: &str) -> Option<&'static str> {
-        function.contains("stream_").then_some("end_streams();")
+    fn tail(&self, helpers: &Helpers) -> Option<Code> {
+        let has_streams = helpers.iter().any(|name| name.starts_with("stream_"));
+        has_streams.then(|| code!("{};", Code::call("end_streams", &[])))
     }
 
     fn canonical(&self, value: &Value) -> Text {
         match value.lanes {
-            1 => value.text.to_string().into(),
+            1 => value.code.clone().into(),
             _ => c_vector::canonical(value),
         }
     }
 }
 
-fn infinity(is_negative: bool) -> &'static str {
+pub(crate) fn infinity(is_negative: bool) -> &'static str {
     if is_negative { "-INFINITY" } else { "INFINITY" }
 }
 
 /// A constant of exactly these bits.
-pub(crate) fn constant(value: Constant) -> String {
+pub(crate) fn constant(value: Constant) -> Code {
+    let from_bits = |suffix: &str| {
+        let bits = format!("{:#x}{suffix}", value.bits()).into();
+        Code::call(format!("{}_from_bits", value.dtype()), &[&bits])
+    };
     match (value.dtype(), value.to_int()) {
         (DType::I32, Some(number)) if number == i128::from(i32::MIN) => "(-2147483647-1)".into(),
         (DType::I64, Some(number)) if number == i128::from(i64::MIN) => {
             "(-9223372036854775807ll-1)".into()
         }
-        (DType::U32, Some(number)) => format!("{number}u"),
-        (DType::I64, Some(number)) => format!("{number}ll"),
-        (DType::U64, Some(number)) => format!("{number}ull"),
-        (_, Some(number)) => number.to_string(),
+        (DType::U32, Some(number)) => format!("{number}u").into(),
+        (DType::I64, Some(number)) => format!("{number}ll").into(),
+        (DType::U64, Some(number)) => format!("{number}ull").into(),
+        (_, Some(number)) => number.to_string().into(),
         (DType::F32, None) => {
             let float = f32::from_bits(value.bits() as u32);
             match float.is_nan() {
                 true if value.bits() == 0x7fc0_0000 => "NAN".into(),
-                true => format!("f32_from_bits({:#x}u)", value.bits()),
+                true => from_bits("u"),
                 false if float.is_infinite() => infinity(float < 0.0).into(),
-                false => format!("{float:?}f"),
+                false => format!("{float:?}f").into(),
             }
         }
         (DType::F64, None) => {
             let float = f64::from_bits(value.bits());
             match float.is_nan() {
-                true => format!("f64_from_bits({:#x}ull)", value.bits()),
-                false if float.is_infinite() => format!("(double){}", infinity(float < 0.0)),
-                false => format!("{float:?}"),
+                true => from_bits("ull"),
+                false if float.is_infinite() => format!("(double){}", infinity(float < 0.0)).into(),
+                false => format!("{float:?}").into(),
             }
         }
-        (_, None) => format!("{:#x}/*{value}*/", value.bits()),
+        (_, None) => format!("{:#x}/*{value}*/", value.bits()).into(),
     }
 }
 
@@ -305,12 +317,12 @@ void E_4(float* restrict data0, const float* restrict data1) {
   }
 }
 ";
-        assert_eq!(c(&kernel).unwrap(), expected);
+        assert_eq!(c(&kernel).unwrap().text, expected);
     }
 
     /// Checks the expression of an op over a loaded value and a constant.
     fn check(op: Op, dtype: DType, value: Arg, expected: &str) {
-        let text = c(&with_constant(op, dtype, value)).unwrap();
+        let text = c(&with_constant(op, dtype, value)).unwrap().text;
         let line = text.lines().find_map(|line| line.trim().strip_prefix("data0[ridx0] = "));
         assert_eq!(line, Some(format!("{expected};").as_str()), "{op} {dtype}");
     }
@@ -342,17 +354,17 @@ void E_4(float* restrict data0, const float* restrict data1) {
 
     #[test]
     fn constants_keep_their_bits() {
-        let float = |value: f64| constant(Constant::float(DType::F32, value));
+        let float = |value: f64| constant(Constant::float(DType::F32, value)).text;
         assert_eq!(float(0.1), "0.1f");
         assert_eq!(float(-0.0), "-0.0f");
         assert_eq!(float(1e-45), "1e-45f");
         assert_eq!(float(f64::NEG_INFINITY), "-INFINITY");
         assert_eq!(float(f64::NAN), "NAN");
         let payload = Constant::from_bits(DType::F32, 0x7fc0_0001);
-        assert_eq!(constant(payload), "f32_from_bits(0x7fc00001u)");
+        assert_eq!(constant(payload).text, "f32_from_bits(0x7fc00001u)");
         let low = Constant::int(DType::I64, i64::MIN.into());
-        assert_eq!(constant(low), "(-9223372036854775807ll-1)");
-        assert_eq!(constant(Constant::float(DType::F16, 1.0)), "0x3c00/*1.0*/");
+        assert_eq!(constant(low).text, "(-9223372036854775807ll-1)");
+        assert_eq!(constant(Constant::float(DType::F16, 1.0)).text, "0x3c00/*1.0*/");
     }
 
     #[test]
@@ -370,7 +382,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
             (Op::Store, DType::Void, &[8, 7], Arg::None),
             (Op::EndRange, DType::Void, &[3], Arg::None),
         ]);
-        let text = c(&kernel).unwrap();
+        let text = c(&kernel).unwrap().text;
         assert!(text.contains("int val0 = ((ridx0<2)?data1[ridx0]:0);"), "{text}");
     }
 
@@ -380,7 +392,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
         kernel.uops[9].src[1] = 9;
         let square = Instruction::new(Op::Mul, DType::I32, [7, 7], Arg::None);
         kernel.uops.insert(9, square);
-        let text = c(&kernel).unwrap();
+        let text = c(&kernel).unwrap().text;
         assert!(text.contains("int alu0 = (val0+1);"), "{text}");
         assert!(text.contains("data0[ridx0] = (alu0*alu0);"), "{text}");
     }

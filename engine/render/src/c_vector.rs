@@ -7,19 +7,43 @@
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::c::{c_type, constant, scalar};
+use crate::code::{Code, code, join};
 use crate::dialect::{Access, Alu, Sources, Text, Value};
 use crate::helpers::in_range;
-use crate::scalar::is_half;
+use crate::scalar::{as_unsigned, is_half};
+
+/// The macro before the functions here, which `c_vector.h` defines with others.
+pub(crate) const VECTOR: &str = "VECTOR";
 
 /// The name of a vector type; `None` if there is no such vector.
-pub(crate) fn type_name(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
+pub(crate) fn type_name(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
     let is_possible = (2..=64).contains(&lanes) && lanes.is_power_of_two();
     let lane = if dtype == DType::Bool { mask_type(mask_bytes.max(1)) } else { dtype };
     (is_possible && dtype != DType::Void).then(|| name(lane, lanes))
 }
 
-fn name(dtype: DType, lanes: u8) -> String {
-    format!("{}x{lanes}", dtype.name())
+fn name(dtype: DType, lanes: u8) -> Code {
+    Code::helper(format!("{dtype}x{lanes}"))
+}
+
+/// The name of a vector type in memory, which is aligned as its elements are.
+fn memory_name(dtype: DType, lanes: u8) -> Code {
+    Code::helper(format!("{dtype}x{lanes}m"))
+}
+
+/// The call of a function of vectors, such as `max_i8x4`.
+fn call(function: &str, dtype: DType, lanes: u8, arguments: &[&Code]) -> Code {
+    Code::call(format!("{function}_{dtype}x{lanes}"), arguments)
+}
+
+/// A value in all lanes.
+fn all(dtype: DType, lanes: u8, value: &Code) -> Code {
+    call("all", dtype, lanes, &[value])
+}
+
+/// A cast to `to`.
+fn cast_call(from: DType, to: DType, lanes: u8, value: &Code) -> Code {
+    Code::call(format!("cast_{from}_{to}x{lanes}"), &[value])
 }
 
 /// The integer type of a mask's lanes.
@@ -33,20 +57,17 @@ fn mask_type(bytes: u8) -> DType {
 }
 
 /// The name of the mask type that comparisons of this type give.
-fn mask_name(dtype: DType, lanes: u8) -> String {
+fn mask_name(dtype: DType, lanes: u8) -> Code {
     name(mask_type(dtype.size_bytes() as u8), lanes)
 }
 
 /// Converts a mask to this number of bytes per lane.
-fn mask(value: &Value, bytes: u8) -> String {
+fn mask(value: &Value, bytes: u8) -> Code {
     match value.mask_bytes == bytes {
-        true => value.text.to_string(),
+        true => value.code.clone(),
         false => {
-            format!(
-                "__builtin_convertvector({}, {})",
-                value.text,
-                name(mask_type(bytes), value.lanes)
-            )
+            let kind = name(mask_type(bytes), value.lanes);
+            code!("__builtin_convertvector({}, {})", value.code, kind)
         }
     }
 }
@@ -54,8 +75,8 @@ fn mask(value: &Value, bytes: u8) -> String {
 /// A value in the representation of variables: masks have one byte per lane.
 pub(crate) fn canonical(value: &Value) -> Text {
     match value.dtype {
-        DType::Bool => Text { text: mask(value, 1), mask_bytes: 1 },
-        _ => value.text.to_string().into(),
+        DType::Bool => Text { code: mask(value, 1), mask_bytes: 1 },
+        _ => value.code.clone().into(),
     }
 }
 
@@ -63,8 +84,8 @@ pub(crate) fn canonical(value: &Value) -> Text {
 pub(crate) fn load(access: &Access) -> Option<Text> {
     let Access { array, index, dtype, lanes, .. } = access;
     type_name(*dtype, *lanes, 0)?;
-    let text = format!("load_{}({array}+{index})", name(*dtype, *lanes));
-    Some(Text { text, mask_bytes: u8::from(*dtype == DType::Bool) })
+    let code = call("load", *dtype, *lanes, &[&code!("{}+{}", array, index)]);
+    Some(Text { code, mask_bytes: u8::from(*dtype == DType::Bool) })
 }
 
 /// Size of a cache line.
@@ -72,44 +93,44 @@ const LINE_BYTES: u64 = 64;
 
 /// The statement that stores a canonical value. Whole cache lines of a large array are stored
 /// non-temporally, so that the lines are not read first.
-pub(crate) fn store(access: &Access, value: &Value) -> Option<String> {
-    let kind = name(access.dtype, access.lanes);
+pub(crate) fn store(access: &Access, value: &Value) -> Option<Code> {
     let is_line = u64::from(access.lanes) * access.dtype.size_bytes() as u64 == LINE_BYTES;
     let is_nontemporal = is_line && access.is_nontemporal && access.dtype != DType::Bool;
     let word = if is_nontemporal { "stream" } else { "store" };
-    Some(format!("{word}_{kind}({}+{}, {});", access.array, access.index, value.text))
+    let address = code!("{}+{}", access.array, access.index);
+    Some(code!("{};", call(word, access.dtype, access.lanes, &[&address, value.code])))
 }
 
 /// A vector of these lanes, or the splat of a single value.
 pub(crate) fn vectorize(dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
     let kind = type_name(dtype, lanes, 0)?;
-    let sign = if dtype == DType::Bool { "-" } else { "" };
-    let src: Vec<String> = src.iter().map(|value| format!("{sign}{}", value.text)).collect();
-    let text = match src.as_slice() {
-        [value] => format!("all_{kind}({value})"),
-        lanes => format!("({kind}){{{}}}", lanes.join(", ")),
+    let (sign, lane) = if dtype == DType::Bool { ("-", mask_type(1)) } else { ("", dtype) };
+    let src: Vec<Code> = src.iter().map(|value| code!("{sign}{}", value.code)).collect();
+    let code = match src.as_slice() {
+        [value] => all(lane, lanes, value),
+        values => code!("({}){{{}}}", kind, join(&values, ", ")),
     };
-    Some(Text { text, mask_bytes: u8::from(dtype == DType::Bool) })
+    Some(Text { code, mask_bytes: u8::from(dtype == DType::Bool) })
 }
 
 /// Renders an elementwise op.
 pub(crate) fn alu(alu: &Alu) -> Option<Text> {
-    let (src, from, lanes) = (alu.texts(), alu.from(), alu.lanes);
+    let (src, from, lanes) = (alu.codes(), alu.from(), alu.lanes);
     type_name(alu.dtype, lanes, 0)?;
-    let text = match alu.op {
+    let code = match alu.op {
         Op::Cast => return cast(alu),
-        Op::Bitcast if from == alu.dtype => src[0].to_string(),
+        Op::Bitcast if from == alu.dtype => src[0].clone(),
         Op::Bitcast if from.size_bytes() != alu.dtype.size_bytes() => return None,
         Op::Bitcast if [from, alu.dtype].contains(&DType::Bool) => return None,
-        Op::Bitcast => format!("(({}){})", name(alu.dtype, lanes), src[0]),
+        Op::Bitcast => code!("(({}){})", name(alu.dtype, lanes), src[0]),
         Op::Where if alu.dtype == DType::Bool => return Some(select_masks(alu)),
         Op::Where if let (Some(op), DType::F32 | DType::F64) = (alu.min_max, alu.dtype) => {
             let word = if op == Op::Min { "lesser" } else { "greater" };
-            format!("{word}_{}({}, {})", name(alu.dtype, lanes), src[1], src[2])
+            call(word, alu.dtype, lanes, &src[1..])
         }
         Op::Where => {
             let gate = mask(&alu.src[0], alu.dtype.size_bytes() as u8);
-            format!("select_{}({gate}, {}, {})", name(alu.dtype, lanes), src[1], src[2])
+            call("select", alu.dtype, lanes, &[&gate, src[1], src[2]])
         }
         op => match from {
             DType::Bool => return bool_op(alu),
@@ -118,17 +139,17 @@ pub(crate) fn alu(alu: &Alu) -> Option<Text> {
             _ => int_op(op, from, lanes, &src, alu.src.get(1).and_then(Value::known_int))?,
         },
     };
-    Some(operator_result(alu.op, from, lanes, text))
+    Some(operator_result(alu.op, from, lanes, code))
 }
 
 /// The result of an operator; that of a comparison is a mask.
-fn operator_result(op: Op, from: DType, lanes: u8, text: String) -> Text {
+fn operator_result(op: Op, from: DType, lanes: u8, code: Code) -> Text {
     match op.is_comparison() {
         true => Text {
-            text: format!("(({}){text})", mask_name(from, lanes)),
+            code: code!("(({}){})", mask_name(from, lanes), code),
             mask_bytes: from.size_bytes() as u8,
         },
-        false => text.into(),
+        false => code.into(),
     }
 }
 
@@ -136,8 +157,8 @@ fn operator_result(op: Op, from: DType, lanes: u8, text: String) -> Text {
 fn select_masks(alu: &Alu) -> Text {
     let mask_bytes = alu.src[1].mask_bytes;
     let (gate, no) = (mask(&alu.src[0], mask_bytes), mask(&alu.src[2], mask_bytes));
-    let kind = name(mask_type(mask_bytes), alu.lanes);
-    Text { text: format!("select_{kind}({gate}, {}, {no})", alu.src[1].text), mask_bytes }
+    let arguments = [&gate, alu.src[1].code, &no];
+    Text { code: call("select", mask_type(mask_bytes), alu.lanes, &arguments), mask_bytes }
 }
 
 fn bool_op(alu: &Alu) -> Option<Text> {
@@ -150,33 +171,32 @@ fn bool_op(alu: &Alu) -> Option<Text> {
         Op::Sub | Op::CmpNe | Op::Xor => ("^", ""),
         _ => return None,
     };
-    let text = format!("({not}{}{sign}{})", first.text, mask(alu.src.get(1)?, mask_bytes));
-    Some(Text { text, mask_bytes })
+    let second = mask(alu.src.get(1)?, mask_bytes);
+    Some(Text { code: code!("({}{}{}{})", not, first.code, sign, second), mask_bytes })
 }
 
 /// Renders an op of a 16-bit float, computed in f32 and rounded.
 fn half_op(alu: &Alu) -> Option<Text> {
-    let (from, lanes) = (alu.from().name(), alu.lanes);
-    let wide = alu.src.iter().map(|value| format!("cast_{from}_f32x{lanes}({})", value.text));
-    let wide: Vec<String> = wide.collect();
-    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
-    let text = float_op(alu.op, DType::F32, lanes, &wide)?;
+    let (from, lanes) = (alu.from(), alu.lanes);
+    let wide = alu.src.iter().map(|value| cast_call(from, DType::F32, lanes, value.code));
+    let wide: Vec<Code> = wide.collect();
+    let wide: Vec<&Code> = wide.iter().collect();
+    let code = float_op(alu.op, DType::F32, lanes, &wide)?;
     Some(match alu.op.is_comparison() {
-        true => operator_result(alu.op, DType::F32, lanes, text),
-        false => format!("cast_f32_{from}x{lanes}({text})").into(),
+        true => operator_result(alu.op, DType::F32, lanes, code),
+        false => cast_call(DType::F32, from, lanes, &code).into(),
     })
 }
 
-fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&str]) -> Option<String> {
-    let kind = name(dtype, lanes);
+fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
     let sign = match op {
-        Op::Neg => return Some(format!("(-{})", src[0])),
+        Op::Neg => return Some(code!("(-{})", src[0])),
         Op::Recip => {
-            let one = constant(Constant::one(dtype));
-            return Some(format!("(all_{kind}({one})/{})", src[0]));
+            let one = all(dtype, lanes, &constant(Constant::one(dtype)));
+            return Some(code!("({}/{})", one, src[0]));
         }
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::Max | Op::Min | Op::MulAcc => {
-            return Some(format!("{op}_{kind}({})", src.join(", ")));
+            return Some(call(op.name(), dtype, lanes, src));
         }
         Op::Add => "+",
         Op::Sub => "-",
@@ -186,33 +206,32 @@ fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&str]) -> Option<String> {
         Op::CmpNe => "!=",
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], src[1]))
+    Some(code!("({}{}{})", src[0], sign, src[1]))
 }
 
 /// Renders an integer op. Narrow lanes wrap by themselves, since C does not promote vectors to
 /// `int`.
-fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&str], known: Option<i128>) -> Option<String> {
-    let kind = name(dtype, lanes);
-    let helper = |function: &str| format!("{function}_{kind}({})", src.join(", "));
+fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&Code], known: Option<i128>) -> Option<Code> {
+    let helper = |function: &str| call(function, dtype, lanes, src);
     let bits = i128::from(dtype.bits());
     // An amount below the width: never undefined.
     let amount = || match known {
-        Some(amount) if 0 <= amount && amount < bits => amount.to_string(),
-        _ => format!("({}&all_{kind}({}))", src[1], bits - 1),
+        Some(amount) if 0 <= amount && amount < bits => amount.to_string().into(),
+        _ => code!("({}&{})", src[1], all(dtype, lanes, &(bits - 1).to_string().into())),
     };
     let sign = match op {
-        Op::Neg => return Some(format!("(-{})", src[0])),
-        Op::MulAcc => return Some(format!("(({}*{})+{})", src[0], src[1], src[2])),
+        Op::Neg => return Some(code!("(-{})", src[0])),
+        Op::MulAcc => return Some(code!("(({}*{})+{})", src[0], src[1], src[2])),
         Op::CDiv | Op::CMod | Op::Max | Op::Min => return Some(helper(op.name())),
         Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return Some(helper(op.name())),
         Op::FloorDiv => return Some(helper("cdiv")),
         Op::FloorMod => return Some(helper("cmod")),
         Op::Shl if dtype.is_signed() => {
-            let unsigned = kind.replace('i', "u");
-            return Some(format!("(({kind})(({unsigned}){}<<{}))", src[0], amount()));
+            let (kind, unsigned) = (name(dtype, lanes), name(as_unsigned(dtype), lanes));
+            return Some(code!("(({})(({}){}<<{}))", kind, unsigned, src[0], amount()));
         }
-        Op::Shl => return Some(format!("({}<<{})", src[0], amount())),
-        Op::Shr => return Some(format!("({}>>{})", src[0], amount())),
+        Op::Shl => return Some(code!("({}<<{})", src[0], amount())),
+        Op::Shr => return Some(code!("({}>>{})", src[0], amount())),
         Op::Add => "+",
         Op::Sub => "-",
         Op::Mul => "*",
@@ -223,42 +242,38 @@ fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&str], known: Option<i128>) ->
         Op::Xor => "^",
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], src[1]))
+    Some(code!("({}{}{})", src[0], sign, src[1]))
 }
 
 fn cast(alu: &Alu) -> Option<Text> {
     let (value, to, lanes) = (alu.src.first()?, alu.dtype, alu.lanes);
-    let (from, kind) = (value.dtype, name(to, lanes));
-    let mask_bytes = from.size_bytes() as u8;
+    let from = value.dtype;
     Some(match (from, to) {
-        _ if from == to => Text { text: value.text.to_string(), mask_bytes: value.mask_bytes },
+        _ if from == to => Text { code: value.code.clone(), mask_bytes: value.mask_bytes },
         (DType::Bool, _) => {
-            let masks = mask_name(to, lanes);
-            let (gate, one) = (mask(value, to.size_bytes() as u8), constant(Constant::one(to)));
-            format!("(({kind})({gate}&({masks})all_{kind}({one})))").into()
-        }
-        (_, DType::Bool) if is_half(from) => {
-            let wide = format!("cast_{}_f32x{lanes}({})", from.name(), value.text);
-            operator_result(
-                Op::CmpNe,
-                DType::F32,
-                lanes,
-                format!("({wide}!=all_f32x{lanes}(0.0f))"),
-            )
+            let (kind, masks) = (name(to, lanes), mask_name(to, lanes));
+            let gate = mask(value, to.size_bytes() as u8);
+            let one = all(to, lanes, &constant(Constant::one(to)));
+            code!("(({})({}&({}){}))", kind, gate, masks, one).into()
         }
         (_, DType::Bool) => {
-            let (wide, zero) = (name(from, lanes), constant(Constant::zero(from)));
-            let masks = name(mask_type(mask_bytes), lanes);
-            let text = format!("(({masks})({}!=all_{wide}({zero})))", value.text);
-            Text { text, mask_bytes }
+            let is_half = is_half(from);
+            let wide = if is_half { DType::F32 } else { from };
+            let x =
+                if is_half { cast_call(from, wide, lanes, value.code) } else { value.code.clone() };
+            let zero = all(wide, lanes, &constant(Constant::zero(wide)));
+            operator_result(Op::CmpNe, wide, lanes, code!("({}!={})", x, zero))
         }
-        _ => format!("cast_{}_{kind}({})", from.name(), value.text).into(),
+        _ => cast_call(from, to, lanes, value.code).into(),
     })
 }
 
 /// Returns the definition of the type or helper of this name.
-pub(crate) fn definition(word: &str) -> Option<String> {
-    Helper::parse(word)?.definition()
+pub(crate) fn definition(word: &str) -> Option<Code> {
+    match word {
+        VECTOR => Some(Code::default()),
+        _ => Helper::parse(word)?.definition(),
+    }
 }
 
 /// The parts of a name: `cast_f32_i8x4` is `cast`, from f32, to i8, 4 lanes.
@@ -290,38 +305,43 @@ impl<'a> Helper<'a> {
     }
 
     /// Returns the definition; `None` if the word is not a helper of this file.
-    fn definition(&self) -> Option<String> {
-        let (dtype, element, kind) = (self.dtype, c_type(self.dtype), name(self.dtype, self.lanes));
-        let masks = mask_name(dtype, self.lanes);
-        let unary = format!("({kind} x)");
-        let binary = format!("({kind} x, {kind} y)");
+    fn definition(&self) -> Option<Code> {
+        let (dtype, element, lanes) = (self.dtype, c_type(self.dtype), self.lanes);
+        let (kind, masks, memory) =
+            (name(dtype, lanes), mask_name(dtype, lanes), memory_name(dtype, lanes));
+        let unary = code!("({} x)", kind);
+        let binary = code!("({kind} x, {kind} y)"; kind);
         let (parameters, body) = match self.function {
             "" if dtype == DType::Bool => return None,
-            "" => return Some(self.type_definition()),
+            "" => return Some(self.type_definition().into()),
             "all" => {
-                let lanes = vec!["x"; self.lanes.into()].join(", ");
-                (format!("({element} x)"), format!("return ({kind}){{{lanes}}};"))
+                let values = vec!["x"; lanes.into()].join(", ");
+                (format!("({element} x)").into(), code!("return ({}){{{values}}};", kind))
             }
             "load" if dtype == DType::Bool => {
-                let bytes = name(DType::I8, self.lanes);
-                let body = format!("return -*(const {bytes}m*)data;");
-                return Some(function(&bytes, self.word, "(const bool* data)", &body));
+                let (bytes, memory) = (name(DType::I8, lanes), memory_name(DType::I8, lanes));
+                let body = code!("return -*(const {}*)data;", memory);
+                return Some(function(&bytes, self.word, &"(const bool* data)".into(), &body));
             }
-            "load" => {
-                (format!("(const {element}* data)"), format!("return *(const {kind}m*)data;"))
-            }
+            "load" => (
+                format!("(const {element}* data)").into(),
+                code!("return *(const {}*)data;", memory),
+            ),
             "store" => return Some(self.store_definition()),
             "stream" => return Some(self.stream_definition()),
-            "select" => {
-                let body = format!("return ({kind})((({masks})x & m) | (({masks})y & ~m));");
-                (format!("({masks} m, {kind} x, {kind} y)"), body)
-            }
+            "select" => (
+                code!("({masks} m, {kind} x, {kind} y)"; masks, kind),
+                code!(
+                    "return ({kind})((({masks})x & m) | (({masks})y & ~m));";
+                    kind, masks
+                ),
+            ),
             "max" | "min" => (binary, self.max_min_body()),
             "lesser" | "greater" if dtype.is_float() => (binary, self.compare_select_body()),
             "mulacc" if dtype.is_float() => {
-                (format!("({kind} x, {kind} y, {kind} z)"), self.fma_body())
+                (code!("({kind} x, {kind} y, {kind} z)"; kind), self.fma_body())
             }
-            "cast" => (format!("({} x)", name(self.from, self.lanes)), self.cast_body()),
+            "cast" => (code!("({} x)", name(self.from, lanes)), self.cast_body()),
             "exp2" | "log2" | "sin" | "sqrt" => (unary, self.lane_by_lane(1)?),
             "pow" | "cdiv" | "cmod" | "floordiv" | "floormod" => (binary, self.lane_by_lane(2)?),
             _ => return None,
@@ -342,36 +362,39 @@ impl<'a> Helper<'a> {
         )
     }
 
-    fn store_definition(&self) -> String {
+    fn store_definition(&self) -> Code {
         let (dtype, element) = (self.dtype, c_type(self.dtype));
-        let (kind, value) = match dtype {
-            DType::Bool => (name(DType::I8, self.lanes), "-x"),
-            _ => (name(dtype, self.lanes), "x"),
-        };
-        let parameters = format!("({element}* data, {kind} x)");
-        function("void", self.word, &parameters, &format!("*({kind}m*)data = {value};"))
+        let (lane, value) = if dtype == DType::Bool { (DType::I8, "-x") } else { (dtype, "x") };
+        let (kind, memory) = (name(lane, self.lanes), memory_name(lane, self.lanes));
+        let parameters = code!("({element}* data, {} x)", kind);
+        function(&"void".into(), self.word, &parameters, &code!("*({}*)data = {value};", memory))
     }
 
     /// Non-temporal store, if the address is that of a whole cache line.
-    fn stream_definition(&self) -> String {
+    fn stream_definition(&self) -> Code {
         let (element, kind) = (c_type(self.dtype), name(self.dtype, self.lanes));
-        let body = format!(
-            "IF_STREAMS(if (((uintptr_t)data & 63) == 0) \
-             {{ STREAM({kind}, data, x); return; }})\n  \
-             /* f32x16 */ *({kind}m*)data = x;"
+        let parameters = code!("({element}* data, {} x)", kind);
+        // `STREAM` may name the type of 16 floats.
+        let (memory, floats) = (memory_name(self.dtype, self.lanes), name(DType::F32, 16));
+        let body = code!(
+            "IF_STREAMS(if (((uintptr_t)data & 63) == 0) {{ STREAM({}, data, x); return; }})\n  \
+             /* {} */ *({}*)data = x;",
+            kind,
+            floats,
+            memory
         );
-        function("void", self.word, &format!("({element}* data, {kind} x)"), &body)
+        function(&"void".into(), self.word, &parameters, &body)
     }
 
     /// Maximum or minimum: the second operand if the two are equal, NaN if either float is NaN.
     /// Only `x` is tested for NaN: the second operand of a reduction is its accumulator, on the
     /// critical path.
-    fn max_min_body(&self) -> String {
-        let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
+    fn max_min_body(&self) -> Code {
+        let (dtype, lanes, masks) = (self.dtype, self.lanes, mask_name(self.dtype, self.lanes));
+        let [x, y] = ["x", "y"].map(Code::from);
         let is_max = self.function == "max";
-        if self.dtype.is_float() {
-            let compare = if is_max { "greater" } else { "lesser" };
-            let intrinsic = match usize::from(self.lanes) * self.dtype.size_bytes() {
+        if dtype.is_float() {
+            let intrinsic = match usize::from(lanes) * dtype.size_bytes() {
                 64 => {
                     let letter = self.letter();
                     let is_number = format!("__builtin_ia32_cmpp{letter}512_mask(x, x, 7, -1, 4)");
@@ -380,12 +403,15 @@ impl<'a> Helper<'a> {
                 }
                 _ => String::new(),
             };
-            return format!(
-                "{intrinsic}return select_{kind}(({masks})(x != x), x, {compare}_{kind}(x, y));"
-            );
+            let compare = if is_max { "greater" } else { "lesser" };
+            let compared = call(compare, dtype, lanes, &[&x, &y]);
+            let select =
+                call("select", dtype, lanes, &[&code!("({})(x != x)", masks), &x, &compared]);
+            return code!("{intrinsic}return {};", select);
         }
         let condition = if is_max { "x < y" } else { "y < x" };
-        format!("return select_{kind}(({masks})({condition}), y, x);")
+        let gate = code!("({})({condition})", masks);
+        code!("return {};", call("select", dtype, lanes, &[&gate, &y, &x]))
     }
 
     /// The letter for this type in the names of x86 intrinsics.
@@ -395,8 +421,7 @@ impl<'a> Helper<'a> {
 
     /// `x` if it is less (or greater) than `y`, else `y`, also if the two are equal or one is NaN.
     /// This is a single x86 instruction, which clang selects by itself and gcc does not.
-    fn compare_select_body(&self) -> String {
-        let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
+    fn compare_select_body(&self) -> Code {
         let letter = self.letter();
         let (word, sign) = if self.function == "lesser" { ("min", "<") } else { ("max", ">") };
         let word = format!("__builtin_ia32_{word}p{letter}");
@@ -406,59 +431,74 @@ impl<'a> Helper<'a> {
             64 => format!("IF_GCC_AVX512(return {word}512_mask(x, y, x, -1, 4);)\n  "),
             _ => String::new(),
         };
-        format!("{intrinsic}return select_{kind}(({masks})(x {sign} y), x, y);")
+        let gate = code!("({})(x {sign} y)", mask_name(self.dtype, self.lanes));
+        let select = call("select", self.dtype, self.lanes, &[&gate, &"x".into(), &"y".into()]);
+        code!("{intrinsic}return {};", select)
     }
 
     /// Fused multiply-add, if the machine has it. gcc has an intrinsic per vector size.
-    fn fma_body(&self) -> String {
+    fn fma_body(&self) -> Code {
         let (lanes, kind) = (self.lanes, name(self.dtype, self.lanes));
         let size = usize::from(lanes) * self.dtype.size_bytes();
         let letter = self.letter();
         let halves = || {
             let half = name(self.dtype, lanes / 2);
-            format!(
+            let mulacc = Code::helper(format!("mulacc_{}x{}", self.dtype, lanes / 2));
+            code!(
                 "union {{ {kind} all; {half} half[2]; }} a = {{x}}, b = {{y}}, c = {{z}};\n  \
-                 c.half[0] = mulacc_{half}(a.half[0], b.half[0], c.half[0]);\n  \
-                 c.half[1] = mulacc_{half}(a.half[1], b.half[1], c.half[1]);\n  return c.all;"
+                 c.half[0] = {mulacc}(a.half[0], b.half[0], c.half[0]);\n  \
+                 c.half[1] = {mulacc}(a.half[1], b.half[1], c.half[1]);\n  return c.all;";
+                kind, half, mulacc
             )
         };
         let word = format!("__builtin_ia32_vfmaddp{letter}");
         let fallback = match size {
             0..16 => {
-                let scalar = format!("mulacc_{}", self.dtype.name());
-                format!(
-                    "for (int i = 0; i < {lanes}; i++) z[i] = {scalar}(x[i], y[i], z[i]);\n  \
-                         return z;"
+                let scalar = Code::helper(format!("mulacc_{}", self.dtype));
+                code!(
+                    "for (int i = 0; i < {lanes}; i++) z[i] = {}(x[i], y[i], z[i]);\n  \
+                     return z;",
+                    scalar
                 )
             }
             16 | 32 => {
                 let width = if size == 32 { "256" } else { "" };
-                format!("IF_FMA(return {word}{width}(x, y, z);)\n  return x * y + z;")
+                format!("IF_FMA(return {word}{width}(x, y, z);)\n  return x * y + z;").into()
             }
-            64 => format!("IF_AVX512(return {word}512_mask(x, y, z, -1, 4);)\n  {}", halves()),
+            64 => {
+                code!("IF_AVX512(return {word}512_mask(x, y, z, -1, 4);)\n  {}", halves())
+            }
             _ => halves(),
         };
-        format!("IF_ELEMENTWISE_FMA(return __builtin_elementwise_fma(x, y, z);)\n  {fallback}")
+        code!("IF_ELEMENTWISE_FMA(return __builtin_elementwise_fma(x, y, z);)\n  {}", fallback)
     }
 
-    fn cast_body(&self) -> String {
+    fn cast_body(&self) -> Code {
         let (from, to, lanes) = (self.from, self.dtype, self.lanes);
-        let kind = name(to, lanes);
         match (from, to) {
             (DType::F16, DType::F32) => from_f16(lanes),
             (DType::BF16, DType::F32) => {
-                format!("return (f32x{lanes})(__builtin_convertvector(x, u32x{lanes}) << 16);")
+                let (f32, u32) = (name(DType::F32, lanes), name(DType::U32, lanes));
+                code!("return ({})(__builtin_convertvector(x, {}) << 16);", f32, u32)
             }
             (DType::F32, DType::F16) => to_f16(lanes),
             (DType::F32, DType::BF16) => to_bf16(lanes),
             _ if is_half(from) => {
-                format!("return cast_f32_{kind}(cast_{}_f32x{lanes}(x));", from.name())
+                let wide = cast_call(from, DType::F32, lanes, &"x".into());
+                code!("return {};", cast_call(DType::F32, to, lanes, &wide))
             }
             (DType::F32 | DType::F64, _) if to.is_int() => self.float_to_int_body(),
-            (DType::F64, DType::F32) => self.by_lanes("f32_from_f64(x[i])"),
+            (DType::F64, DType::F32) => {
+                self.by_lanes(&Code::call("f32_from_f64", &[&"x[i]".into()]))
+            }
             _ if is_half(to) => {
-                let value =
-                    Value { text: "x[i]", dtype: from, lanes: 1, mask_bytes: 0, known: None };
+                let value = Value {
+                    code: &"x[i]".into(),
+                    dtype: from,
+                    lanes: 1,
+                    mask_bytes: 0,
+                    known: None,
+                };
                 let alu = Alu {
                     op: Op::Cast,
                     dtype: to,
@@ -469,105 +509,126 @@ impl<'a> Helper<'a> {
                 };
                 self.by_lanes(&scalar(&alu).unwrap_or_default())
             }
-            _ => format!("return __builtin_convertvector(x, {kind});"),
+            _ => code!("return __builtin_convertvector(x, {});", name(to, lanes)),
         }
     }
 
     /// Float to integer: truncated toward zero, 0 if out of range.
-    fn float_to_int_body(&self) -> String {
+    fn float_to_int_body(&self) -> Code {
         let (from, to, lanes) = (self.from, self.dtype, self.lanes);
-        let (wide, masks) = (name(from, lanes), mask_name(from, lanes));
-        let in_range = format!("({masks})({})", in_range(from, to, "&"));
-        let zero = constant(Constant::zero(from));
-        let kind = name(to, lanes);
-        let safe = format!("select_{wide}({in_range}, x, all_{wide}({zero}))");
-        format!("return __builtin_convertvector({safe}, {kind});")
+        let in_range = code!("({})({})", mask_name(from, lanes), in_range(from, to, "&"));
+        let zero = all(from, lanes, &constant(Constant::zero(from)));
+        let safe = call("select", from, lanes, &[&in_range, &"x".into(), &zero]);
+        code!("return __builtin_convertvector({}, {});", safe, name(to, lanes))
     }
 
     /// The scalar op on each lane.
-    fn lane_by_lane(&self, arity: usize) -> Option<String> {
+    fn lane_by_lane(&self, arity: usize) -> Option<Code> {
         let op = Op::from_name(self.function)?;
-        let source = |text| Value { text, dtype: self.dtype, lanes: 1, mask_bytes: 0, known: None };
-        let src = ["x[i]", "y[i]"].into_iter().take(arity).map(source).collect();
+        let lanes = ["x[i]", "y[i]"].map(Code::from);
+        let source = |code| Value { code, dtype: self.dtype, lanes: 1, mask_bytes: 0, known: None };
+        let src = lanes.iter().take(arity).map(source).collect();
         let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true, min_max: None };
         Some(self.by_lanes(&scalar(&alu)?))
     }
 
     /// A vector whose lanes are `value`, with `[i]` replaced by the lane. Not a loop over lanes: if
     /// the value is a truth value, as 1/x of an unsigned integer, gcc 12 makes all ones of it.
-    fn by_lanes(&self, value: &str) -> String {
-        let lane = |lane: u8| value.replace("[i]", &format!("[{lane}]"));
-        let lanes: Vec<String> = (0..self.lanes).map(lane).collect();
-        format!("return ({}){{{}}};", name(self.dtype, self.lanes), lanes.join(", "))
+    fn by_lanes(&self, value: &Code) -> Code {
+        let lane = |lane: u8| Code {
+            text: value.text.replace("[i]", &format!("[{lane}]")),
+            helpers: value.helpers.clone(),
+        };
+        let lanes: Vec<Code> = (0..self.lanes).map(lane).collect();
+        let lanes = join(&lanes, ", ");
+        code!("return ({}){{{}}};", name(self.dtype, self.lanes), lanes)
     }
 }
 
-fn function(kind: &str, word: &str, parameters: &str, body: &str) -> String {
-    format!("VECTOR {kind} {word}{parameters} {{\n  {body}\n}}\n")
+fn function(kind: &Code, word: &str, parameters: &Code, body: &Code) -> Code {
+    let vector = Code::helper(VECTOR);
+    code!("{} {} {word}{} {{\n  {}\n}}\n", vector, kind, parameters, body)
 }
 
 /// A cast in two halves, for each of which the machine has an instruction.
-fn by_halves(from: &str, to: &str, lanes: u8) -> String {
+fn by_halves(from: DType, to: DType, lanes: u8) -> Code {
     let half = lanes / 2;
-    format!(
-        "union {{ {from}x{lanes} all; {from}x{half} half[2]; }} a = {{x}};\n  \
-         union {{ {to}x{lanes} all; {to}x{half} half[2]; }} b;\n  \
-         b.half[0] = cast_{from}_{to}x{half}(a.half[0]);\n  \
-         b.half[1] = cast_{from}_{to}x{half}(a.half[1]);\n  return b.all;"
+    let (from_all, from_half) = (name(from, lanes), name(from, half));
+    let (to_all, to_half) = (name(to, lanes), name(to, half));
+    let cast = Code::helper(format!("cast_{from}_{to}x{half}"));
+    code!(
+        "union {{ {from_all} all; {from_half} half[2]; }} a = {{x}};\n  \
+         union {{ {to_all} all; {to_half} half[2]; }} b;\n  \
+         b.half[0] = {cast}(a.half[0]);\n  \
+         b.half[1] = {cast}(a.half[1]);\n  return b.all;";
+        from_all, from_half, to_all, to_half, cast
     )
 }
 
 /// f16 to f32: the exponent of f16, shifted into the position of f32's, is too small by 112.
 /// Multiplying by 2^112 is right for subnormal numbers as well.
-fn from_f16(lanes: u8) -> String {
+fn from_f16(lanes: u8) -> Code {
+    let (u32, f32) = (name(DType::U32, lanes), name(DType::F32, lanes));
+    let bits = name(DType::I16, lanes);
     let intrinsic = match lanes {
-        8 => "IF_F16C(return __builtin_ia32_vcvtph2ps256((i16x8)x);)\n  ",
-        16 => {
-            "IF_AVX512(return __builtin_ia32_vcvtph2ps512_mask((i16x16)x, all_f32x16(0.0f), -1, \
-               4);)\n  "
-        }
-        32 | 64 => return by_halves("f16", "f32", lanes),
-        _ => "",
+        8 => code!("IF_F16C(return __builtin_ia32_vcvtph2ps256(({})x);)\n  ", bits),
+        16 => code!(
+            "IF_AVX512(return __builtin_ia32_vcvtph2ps512_mask(({})x, {}, -1, 4);)\n  ",
+            bits,
+            all(DType::F32, lanes, &"0.0f".into())
+        ),
+        32 | 64 => return by_halves(DType::F16, DType::F32, lanes),
+        _ => Code::default(),
     };
-    format!(
-        "{intrinsic}u32x{lanes} bits = __builtin_convertvector(x, u32x{lanes});\n  \
-         u32x{lanes} magnitude = (bits & 0x7fffu) << 13;\n  \
-         u32x{lanes} value = (u32x{lanes})((f32x{lanes})magnitude * 0x1p112f);\n  \
-         u32x{lanes} top = (u32x{lanes})(magnitude >= 0xf800000u) & 0x7f800000u;\n  \
-         return (f32x{lanes})((bits & 0x8000u) << 16 | value | top);"
+    code!(
+        "{intrinsic}{u32} bits = __builtin_convertvector(x, {u32});\n  \
+         {u32} magnitude = (bits & 0x7fffu) << 13;\n  \
+         {u32} value = ({u32})(({f32})magnitude * 0x1p112f);\n  \
+         {u32} top = ({u32})(magnitude >= 0xf800000u) & 0x7f800000u;\n  \
+         return ({f32})((bits & 0x8000u) << 16 | value | top);";
+        intrinsic, u32, f32
     )
 }
 
 /// f32 to f16, as the scalar helper `f16_from_f32`.
-fn to_f16(lanes: u8) -> String {
+fn to_f16(lanes: u8) -> Code {
+    let [f16, f32, i32, u32] =
+        [DType::F16, DType::F32, DType::I32, DType::U32].map(|dtype| name(dtype, lanes));
     let intrinsic = match lanes {
-        8 => "IF_F16C(return (f16x8)__builtin_ia32_vcvtps2ph256(x, 0);)\n  ",
-        16 => {
-            "IF_AVX512(return (f16x16)__builtin_ia32_vcvtps2ph512_mask(x, 0, all_i16x16(0), \
-               -1);)\n  "
-        }
-        32 | 64 => return by_halves("f32", "f16", lanes),
-        _ => "",
+        8 => code!("IF_F16C(return ({})__builtin_ia32_vcvtps2ph256(x, 0);)\n  ", f16),
+        16 => code!(
+            "IF_AVX512(return ({})__builtin_ia32_vcvtps2ph512_mask(x, 0, {}, -1);)\n  ",
+            f16,
+            all(DType::I16, lanes, &"0".into())
+        ),
+        32 | 64 => return by_halves(DType::F32, DType::F16, lanes),
+        _ => Code::default(),
     };
-    format!(
-        "{intrinsic}u32x{lanes} bits = (u32x{lanes})x, sign = bits >> 16 & 0x8000u;\n  \
-         u32x{lanes} m = bits & 0x7fffffffu;\n  \
-         u32x{lanes} r = (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13;\n  \
-         u32x{lanes} low = (u32x{lanes})((f32x{lanes})m + 0.5f) - 0x3f000000u;\n  \
-         r = select_u32x{lanes}((i32x{lanes})(m < 0x38800000u), low, r);\n  \
-         r = select_u32x{lanes}((i32x{lanes})(m >= 0x477ff000u), all_u32x{lanes}(0x7c00u), r);\n  \
-         u32x{lanes} nan = 0x7e00u | (m >> 13 & 1023u);\n  \
-         r = select_u32x{lanes}((i32x{lanes})(m > 0x7f800000u), nan, r);\n  \
-         return __builtin_convertvector(sign | r, f16x{lanes});"
+    let select = Code::helper(format!("select_u32x{lanes}"));
+    let infinity = all(DType::U32, lanes, &"0x7c00u".into());
+    code!(
+        "{intrinsic}{u32} bits = ({u32})x, sign = bits >> 16 & 0x8000u;\n  \
+         {u32} m = bits & 0x7fffffffu;\n  \
+         {u32} r = (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13;\n  \
+         {u32} low = ({u32})(({f32})m + 0.5f) - 0x3f000000u;\n  \
+         r = {select}(({i32})(m < 0x38800000u), low, r);\n  \
+         r = {select}(({i32})(m >= 0x477ff000u), {infinity}, r);\n  \
+         {u32} nan = 0x7e00u | (m >> 13 & 1023u);\n  \
+         r = {select}(({i32})(m > 0x7f800000u), nan, r);\n  \
+         return __builtin_convertvector(sign | r, {f16});";
+        intrinsic, u32, f32, select, i32, infinity, f16
     )
 }
 
 /// f32 to bf16, as the scalar helper `bf16_from_f32`.
-fn to_bf16(lanes: u8) -> String {
-    format!(
-        "u32x{lanes} bits = (u32x{lanes})x;\n  \
-         u32x{lanes} r = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;\n  \
-         r = select_u32x{lanes}((i32x{lanes})(x != x), bits >> 16 | 0x40u, r);\n  \
-         return __builtin_convertvector(r, bf16x{lanes});"
+fn to_bf16(lanes: u8) -> Code {
+    let [bf16, i32, u32] = [DType::BF16, DType::I32, DType::U32].map(|dtype| name(dtype, lanes));
+    let select = Code::helper(format!("select_u32x{lanes}"));
+    code!(
+        "{u32} bits = ({u32})x;\n  \
+         {u32} r = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;\n  \
+         r = {select}(({i32})(x != x), bits >> 16 | 0x40u, r);\n  \
+         return __builtin_convertvector(r, {bf16});";
+        u32, select, i32, bf16
     )
 }

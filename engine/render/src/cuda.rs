@@ -7,9 +7,10 @@
 use gradiff_graph::{AxisKind, Constant, DType, Linear, TensorCore};
 
 use crate::Error;
+use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
-use crate::helpers::{collect, function};
-use crate::scalar::ScalarSyntax;
+use crate::helpers::{Definitions, function};
+use crate::scalar::{ScalarSyntax, is_half};
 use crate::writer::write;
 
 /// Renders a kernel.
@@ -17,24 +18,30 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in CUDA, or the name is not an
 /// identifier.
-pub fn cuda(linear: &Linear) -> Result<String, Error> {
+pub fn cuda(linear: &Linear) -> Result<Code, Error> {
     write(&Cuda, linear, &linear.name)
 }
 
-/// Returns the prelude of a file with these kernels.
-pub fn cuda_prelude(kernels: &str) -> String {
-    let definition = |word: &str| cuda_definition(word).or_else(|| function(&SCALARS, word));
-    let used = collect(kernels, &definition);
-    let has = |word: &str| kernels.contains(word) || used.contains(word);
+/// Returns the prelude of a file that uses these helpers.
+///
+/// # Panics
+/// If a helper has no [`cuda_definition`].
+pub fn cuda_prelude(helpers: &Helpers) -> String {
+    let definitions = Definitions::of(helpers, cuda_definition);
     let mut text = String::new();
-    for (word, header) in [("half", "cuda_fp16.h"), ("nv_bfloat16", "cuda_bf16.h")] {
-        if has(word) {
+    for (name, header) in [("half", "cuda_fp16.h"), ("nv_bfloat16", "cuda_bf16.h")] {
+        if definitions.contain(name) {
             text.push_str(&format!("#include <{header}>\n"));
         }
     }
     text + "#define INFINITY (__int_as_float(0x7f800000))\n\
             #define NAN (__int_as_float(0x7fffffff))\n"
-        + &used
+        + &definitions.text
+}
+
+/// Returns the definition of a helper. The types of CUDA's headers are helpers without one.
+pub fn cuda_definition(name: &str) -> Option<Code> {
+    cuda_function(name).or_else(|| function(&SCALARS, name))
 }
 
 struct Cuda;
@@ -52,8 +59,10 @@ const SCALARS: ScalarSyntax = ScalarSyntax {
     },
 };
 
-fn type_name(dtype: DType) -> &'static str {
+fn type_name(dtype: DType) -> Code {
     match dtype {
+        DType::F16 => return Code::helper("half"),
+        DType::BF16 => return Code::helper("nv_bfloat16"),
         DType::Void => "void",
         DType::Bool => "bool",
         DType::I8 => "signed char",
@@ -64,11 +73,10 @@ fn type_name(dtype: DType) -> &'static str {
         DType::U32 => "unsigned int",
         DType::I64 => "long long",
         DType::U64 => "unsigned long long",
-        DType::F16 => "half",
-        DType::BF16 => "nv_bfloat16",
         DType::F32 => "float",
         DType::F64 => "double",
     }
+    .into()
 }
 
 /// The name of a vector type without its number of lanes.
@@ -83,7 +91,7 @@ fn vector_name(dtype: DType) -> Option<&'static str> {
         DType::I64 => "longlong",
         DType::U64 => "ulonglong",
         DType::F16 => "half",
-        DType::BF16 => "nv_bfloat16",
+        DType::BF16 => "bfloat",
         DType::F32 => "float",
         DType::F64 => "double",
         DType::Bool | DType::Void => return None,
@@ -92,16 +100,16 @@ fn vector_name(dtype: DType) -> Option<&'static str> {
 
 /// The name of a vector type. CUDA has vectors of up to 16 bytes; of 16-bit floats it has pairs,
 /// and the prelude defines the longer ones.
-fn vector_type(dtype: DType, lanes: u8) -> Option<String> {
+fn vector_type(dtype: DType, lanes: u8) -> Option<Code> {
     let size = dtype.size_bytes() * usize::from(lanes);
-    let is_half = matches!(dtype, DType::F16 | DType::BF16);
+    let is_half = is_half(dtype);
     let is_possible = matches!((lanes, is_half), (2 | 4, _) | (8, true)) && size <= 16;
     let name = vector_name(dtype)?;
     match (is_possible, dtype, lanes) {
         (false, ..) => None,
-        (true, DType::BF16, 2) => Some("nv_bfloat162".to_string()),
-        (true, DType::BF16, _) => Some(format!("bfloat{lanes}")),
-        (true, ..) => Some(format!("{name}{lanes}")),
+        (true, DType::BF16, 2) => Some(Code::helper("nv_bfloat162")),
+        (true, ..) if is_half => Some(Code::helper(format!("{name}{lanes}"))),
+        (true, ..) => Some(format!("{name}{lanes}").into()),
     }
 }
 
@@ -111,50 +119,65 @@ pub(crate) fn lanes_max(dtype: DType) -> u8 {
 }
 
 /// Returns the definition of a helper function or type that only CUDA has.
-fn cuda_definition(word: &str) -> Option<String> {
+fn cuda_function(word: &str) -> Option<Code> {
+    let (half, bfloat) = (type_name(DType::F16), type_name(DType::BF16));
     let line = match word {
-        "f32_bits" => "unsigned int f32_bits(float x) { return __float_as_uint(x); }",
-        "f64_bits" => "unsigned long long f64_bits(double x) { return __double_as_longlong(x); }",
-        "f16_bits" => "unsigned short f16_bits(half x) { return __half_as_ushort(x); }",
+        "half" | "nv_bfloat16" => return Some(Code::default()),
+        // Declared by the header, or with the type.
+        "half2" | "make_half2" | "__ushort_as_half" => return Some(Code::naming("", &["half"])),
+        "nv_bfloat162" | "make_bfloat162" | "__ushort_as_bfloat16" => {
+            return Some(Code::naming("", &["nv_bfloat16"]));
+        }
+        "f32_bits" => "unsigned int f32_bits(float x) { return __float_as_uint(x); }".into(),
+        "f64_bits" => {
+            "unsigned long long f64_bits(double x) { return __double_as_longlong(x); }".into()
+        }
+        "f16_bits" => {
+            code!("unsigned short f16_bits({} x) {{ return __half_as_ushort(x); }}", half)
+        }
         "bf16_bits" => {
-            "unsigned short bf16_bits(nv_bfloat16 x) { return __bfloat16_as_ushort(x); }"
+            code!("unsigned short bf16_bits({} x) {{ return __bfloat16_as_ushort(x); }}", bfloat)
         }
-        "f32_from_bits" => "float f32_from_bits(unsigned int x) { return __uint_as_float(x); }",
+        "f32_from_bits" => {
+            "float f32_from_bits(unsigned int x) { return __uint_as_float(x); }".into()
+        }
         "f64_from_bits" => {
-            "double f64_from_bits(unsigned long long x) { return __longlong_as_double(x); }"
+            "double f64_from_bits(unsigned long long x) { return __longlong_as_double(x); }".into()
         }
-        "f16_from_bits" => "half f16_from_bits(unsigned short x) { return __ushort_as_half(x); }",
+        "f16_from_bits" => {
+            let as_half = Code::helper("__ushort_as_half");
+            code!("{} f16_from_bits(unsigned short x) {{ return {}(x); }}", half, as_half)
+        }
         "bf16_from_bits" => {
-            "nv_bfloat16 bf16_from_bits(unsigned short x) { return __ushort_as_bfloat16(x); }"
+            let as_bfloat = Code::helper("__ushort_as_bfloat16");
+            code!("{} bf16_from_bits(unsigned short x) {{ return {}(x); }}", bfloat, as_bfloat)
         }
-        "half4" => return Some(long_vector("half4", "half", 4)),
-        "half8" => return Some(long_vector("half8", "half", 8)),
-        "bfloat4" => return Some(long_vector("bfloat4", "nv_bfloat16", 4)),
-        "bfloat8" => return Some(long_vector("bfloat8", "nv_bfloat16", 8)),
-        _ if word.starts_with("wmma_") => return product_function(word),
-        _ => {
-            // The definition of the vector type includes its constructor.
-            let vector = word.strip_prefix("make_")?;
-            let is_defined = ["half4", "half8", "bfloat4", "bfloat8"].contains(&vector);
-            return is_defined.then(|| cuda_definition(vector))?.map(|_| String::new());
+        "half4" => return Some(long_vector("half4", &half, 4)),
+        "half8" => return Some(long_vector("half8", &half, 8)),
+        "bfloat4" => return Some(long_vector("bfloat4", &bfloat, 4)),
+        "bfloat8" => return Some(long_vector("bfloat8", &bfloat, 8)),
+        "make_half4" | "make_half8" | "make_bfloat4" | "make_bfloat8" => {
+            return Some(Code::naming("", &[&word["make_".len()..]]));
         }
+        _ => return product_function(word),
     };
-    Some(format!("{}{line}\n", SCALARS.function))
+    Some(code!("{}{}\n", SCALARS.function, line))
 }
 
 const LANES: [&str; 8] = ["x", "y", "z", "w", "a", "b", "c", "d"];
 
 /// The definition of a vector type that CUDA does not have, and of its constructor.
-fn long_vector(name: &str, element: &str, lanes: usize) -> String {
-    let names = &LANES[..lanes];
-    let parameters: Vec<String> = names.iter().map(|lane| format!("{element} {lane}")).collect();
-    format!(
-        "struct __align__({}) {name} {{ {element} {}; }};\n\
-         static __device__ inline {name} make_{name}({}) {{ {name} r = {{{}}}; return r; }}\n",
-        2 * lanes,
-        names.join(", "),
-        parameters.join(", "),
-        names.join(", ")
+fn long_vector(name: &str, element: &Code, lanes: usize) -> Code {
+    let names = LANES[..lanes].join(", ");
+    let parameters: Vec<Code> =
+        LANES[..lanes].iter().map(|lane| code!("{} {lane}", element)).collect();
+    let parameters = join(&parameters, ", ");
+    let align = 2 * lanes;
+    code!(
+        "struct __align__({align}) {name} {{ {element} {names}; }};\n\
+         static __device__ inline {name} make_{name}({parameters}) \
+         {{ {name} r = {{{names}}}; return r; }}\n";
+        element, parameters
     )
 }
 
@@ -173,7 +196,7 @@ pub(crate) fn mma(core: &TensorCore) -> Option<String> {
 
 /// The helper for the product of a tensor core. The registers of A and B have 32 bits and hold two
 /// 16-bit floats each.
-fn product_function(word: &str) -> Option<String> {
+fn product_function(word: &str) -> Option<Code> {
     let core = TensorCore::named(word.strip_prefix("wmma_")?)?;
     let kinds = [0, 1, 2].map(|matrix| {
         let dtype = if matrix == 2 { DType::F32 } else { core.from };
@@ -205,13 +228,13 @@ fn product_function(word: &str) -> Option<String> {
     }
     let outputs = LANES[..core.elements(2)].iter().map(|lane| format!("\"+f\"(c.{lane})"));
     let [x, y, z] = [0, 1, 2].map(|matrix| &operands[matrix]);
-    Some(format!(
-        "{}{c} {word}({a} a, {b} b, {c} c) {{\n{text}  asm volatile(\"{} {z}, {x}, {y}, {z};\"\n    \
-         : {}\n    : {});\n  return c;\n}}\n",
-        SCALARS.function,
-        mma(core)?,
-        outputs.collect::<Vec<_>>().join(", "),
-        inputs.join(", ")
+    let (start, mma) = (SCALARS.function, mma(core)?);
+    let (outputs, inputs) = (outputs.collect::<Vec<_>>().join(", "), inputs.join(", "));
+    Some(code!(
+        "{start}{c} {word}({a} a, {b} b, {c} c) {{\n{text}  \
+         asm volatile(\"{mma} {z}, {x}, {y}, {z};\"\n    \
+         : {outputs}\n    : {inputs});\n  return c;\n}}\n";
+        c, a, b
     ))
 }
 
@@ -222,17 +245,20 @@ fn registers(first: usize, count: usize) -> String {
 }
 
 /// A constant of exactly these bits.
-fn constant(value: Constant) -> String {
+fn constant(value: Constant) -> Code {
     let bits = value.bits();
     let is_nan = value.to_float().is_some_and(f64::is_nan);
     match value.dtype() {
-        DType::F32 if is_nan => format!("__int_as_float({bits:#x})"),
-        DType::F64 if is_nan => format!("__longlong_as_double({bits:#x}ll)"),
-        DType::F16 if is_nan => format!("__ushort_as_half((unsigned short){bits:#x})"),
-        DType::BF16 if is_nan => format!("__ushort_as_bfloat16((unsigned short){bits:#x})"),
+        DType::F32 if is_nan => format!("__int_as_float({bits:#x})").into(),
+        DType::F64 if is_nan => format!("__longlong_as_double({bits:#x}ll)").into(),
+        DType::F16 | DType::BF16 if is_nan => {
+            let kind = if value.dtype() == DType::F16 { "half" } else { "bfloat16" };
+            let bits = format!("(unsigned short){bits:#x}").into();
+            Code::call(format!("__ushort_as_{kind}"), &[&bits])
+        }
         DType::F16 | DType::BF16 => {
             let wide = Constant::float(DType::F32, value.to_float().unwrap_or(0.0));
-            format!("(({}){})", type_name(value.dtype()), crate::c::constant(wide))
+            code!("(({}){})", type_name(value.dtype()), crate::c::constant(wide))
         }
         _ => crate::c::constant(value),
     }
@@ -243,33 +269,32 @@ impl Dialect for Cuda {
         "CUDA"
     }
 
-    fn type_name(&self, dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<String> {
+    fn type_name(&self, dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<Code> {
         match lanes {
-            1 => Some(type_name(dtype).to_string()),
+            1 => Some(type_name(dtype)),
             _ => vector_type(dtype, lanes),
         }
     }
 
-    fn constant(&self, value: Constant) -> Option<String> {
+    fn constant(&self, value: Constant) -> Option<Code> {
         Some(constant(value))
     }
 
-    fn header(&self, header: &Header) -> Option<String> {
+    fn header(&self, header: &Header) -> Option<Code> {
         let arrays = header.arrays.iter();
-        let arrays = arrays.map(|(slot, dtype, _)| format!("{}* data{slot}", type_name(*dtype)));
+        let arrays = arrays.map(|(slot, dtype, _)| code!("{}* data{slot}", type_name(*dtype)));
         let variables = header.variables.iter();
-        let variables =
-            variables.map(|(name, dtype)| format!("const {} {name}", type_name(*dtype)));
-        let parameters: Vec<String> = arrays.chain(variables).collect();
-        let threads: i64 = header.group.iter().product();
-        let mut text = format!(
-            "extern \"C\" __global__ void __launch_bounds__({threads}) {}({}) {{\n",
-            header.name,
-            parameters.join(", ")
+        let variables = variables.map(|(name, dtype)| code!("const {} {name}", type_name(*dtype)));
+        let parameters: Vec<Code> = arrays.chain(variables).collect();
+        let parameters = join(&parameters, ", ");
+        let (name, threads) = (header.name, header.group.iter().product::<i64>());
+        let mut text = code!(
+            "extern \"C\" __global__ void __launch_bounds__({threads}) {name}({}) {{\n",
+            parameters
         );
         for (name, dtype, size_elements) in &header.locals {
             let kind = type_name(*dtype);
-            text += &format!("  __shared__ __align__(16) {kind} {name}[{size_elements}];\n");
+            text.push(&code!("  __shared__ __align__(16) {} {name}[{size_elements}];\n", kind));
         }
         Some(text)
     }
@@ -285,27 +310,29 @@ impl Dialect for Cuda {
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
         let kind = vector_type(dtype, lanes)?;
-        let kind = if kind == "nv_bfloat162" { "bfloat162".to_string() } else { kind };
-        let lanes = (0..lanes.into()).map(|lane| src.get(lane).or(src.last()).map(|v| v.text));
-        let lanes: Vec<&str> = lanes.collect::<Option<_>>()?;
-        Some(format!("make_{kind}({})", lanes.join(",")).into())
+        let make = format!("make_{}", kind.text.trim_start_matches("nv_"));
+        let make = if is_half(dtype) { Code::helper(make) } else { make.into() };
+        let lanes = (0..lanes.into()).map(|lane| src.get(lane).or(src.last()).map(|v| v.code));
+        let lanes: Vec<&Code> = lanes.collect::<Option<_>>()?;
+        Some(code!("{}({})", make, join(&lanes, ",")).into())
     }
 
-    fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
-        Some(format!("{}.{}", vector.text, LANES.get(lane)?))
+    fn lane(&self, vector: &Value, lane: usize) -> Option<Code> {
+        Some(code!("{}.{}", vector.code, LANES.get(lane)?))
     }
 
-    fn product(&self, core: &TensorCore, src: &[Value]) -> Option<String> {
-        let texts: Vec<&str> = src.iter().map(|value| value.text).collect();
-        mma(core).map(|_| format!("wmma_{}({})", core.name, texts.join(",")))
+    fn product(&self, core: &TensorCore, src: &[Value]) -> Option<Code> {
+        let src: Vec<&Code> = src.iter().map(|value| value.code).collect();
+        let product = Code::helper(format!("wmma_{}", core.name));
+        mma(core).map(|_| code!("{}({})", product, join(&src, ",")))
     }
 
     fn load(&self, access: &Access) -> Option<Text> {
         Some(lvalue(access)?.into())
     }
 
-    fn store(&self, access: &Access, value: &Value) -> Option<String> {
-        Some(format!("{} = {};", lvalue(access)?, value.text))
+    fn store(&self, access: &Access, value: &Value) -> Option<Code> {
+        Some(code!("{} = {};", lvalue(access)?, value.code))
     }
 
     fn barrier(&self) -> Option<&'static str> {
@@ -314,11 +341,13 @@ impl Dialect for Cuda {
 }
 
 /// The accessed element or vector, as an lvalue.
-fn lvalue(access: &Access) -> Option<String> {
+fn lvalue(access: &Access) -> Option<Code> {
     let (array, index) = (access.array, access.index);
     Some(match access.lanes {
-        1 => format!("{array}[{index}]"),
-        lanes => format!("*(({}*)(({array}+{index})))", vector_type(access.dtype, lanes)?),
+        1 => code!("{}[{}]", array, index),
+        lanes => {
+            code!("*(({}*)(({}+{})))", vector_type(access.dtype, lanes)?, array, index)
+        }
     })
 }
 
@@ -364,7 +393,7 @@ mod tests {
 
     #[test]
     fn vectorized_add_uses_float4() {
-        let text = cuda(&fused_add()).unwrap();
+        let code = cuda(&fused_add()).unwrap();
         let expected = "\
 #define INFINITY (__int_as_float(0x7f800000))
 #define NAN (__int_as_float(0x7fffffff))
@@ -375,7 +404,7 @@ extern \"C\" __global__ void __launch_bounds__(4) E_4_4(float* data0, float* dat
   *((float4*)((data0+alu0))) = make_float4((val0.x+7.0f),(val0.y+7.0f),(val0.z+7.0f),(val0.w+7.0f));
 }
 ";
-        assert_eq!(cuda_prelude(&text) + &text, expected);
+        assert_eq!(cuda_prelude(&code.helpers) + &code.text, expected);
     }
 
     #[test]
@@ -391,7 +420,7 @@ extern \"C\" __global__ void __launch_bounds__(4) E_4_4(float* data0, float* dat
 
     #[test]
     fn constants_keep_their_bits() {
-        let text = |dtype, value| constant(Constant::float(dtype, value));
+        let text = |dtype, value| constant(Constant::float(dtype, value)).text;
         assert_eq!(text(DType::F32, f64::NAN), "__int_as_float(0x7fc00000)");
         assert_eq!(text(DType::F16, 1.5), "((half)1.5f)");
         assert_eq!(text(DType::BF16, f64::NEG_INFINITY), "((nv_bfloat16)-INFINITY)");

@@ -3,6 +3,8 @@
 use gradiff_graph::{AxisKind, Constant, DType, Op, TensorCore};
 use smallvec::SmallVec;
 
+use crate::code::{Code, Helpers, code};
+
 /// A list with an entry per source; elementwise ops have at most three.
 pub(crate) type Sources<T> = SmallVec<[T; 3]>;
 
@@ -10,7 +12,7 @@ pub(crate) type Sources<T> = SmallVec<[T; 3]>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value<'a> {
     /// The expression.
-    pub(crate) text: &'a str,
+    pub(crate) code: &'a Code,
     /// The type of a lane.
     pub(crate) dtype: DType,
     /// The number of lanes.
@@ -53,9 +55,9 @@ impl<'a> Alu<'a> {
         self.src.first().map_or(self.dtype, |value| value.dtype)
     }
 
-    /// The texts of the sources.
-    pub(crate) fn texts(&self) -> Sources<&'a str> {
-        self.src.iter().map(|value| value.text).collect()
+    /// The expressions of the operands.
+    pub(crate) fn codes(&self) -> Sources<&'a Code> {
+        self.src.iter().map(|value| value.code).collect()
     }
 }
 
@@ -63,14 +65,14 @@ impl<'a> Alu<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text {
     /// The expression.
-    pub(crate) text: String,
+    pub(crate) code: Code,
     /// As in [`Value`].
     pub(crate) mask_bytes: u8,
 }
 
-impl From<String> for Text {
-    fn from(text: String) -> Text {
-        Text { text, mask_bytes: 0 }
+impl From<Code> for Text {
+    fn from(code: Code) -> Text {
+        Text { code, mask_bytes: 0 }
     }
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct Access<'a> {
     /// The name of the array.
     pub(crate) array: &'a str,
     /// The index of the first element.
-    pub(crate) index: &'a str,
+    pub(crate) index: &'a Code,
     /// The type of an element.
     pub(crate) dtype: DType,
     /// The number of consecutive elements.
@@ -118,13 +120,13 @@ pub(crate) trait Dialect {
     }
 
     /// The name of the type of a variable or of an array's elements.
-    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String>;
+    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code>;
 
     /// A constant of exactly these bits.
-    fn constant(&self, value: Constant) -> Option<String>;
+    fn constant(&self, value: Constant) -> Option<Code>;
 
     /// The text before the body, up to and including the opening brace and local arrays.
-    fn header(&self, header: &Header) -> Option<String>;
+    fn header(&self, header: &Header) -> Option<Code>;
 
     /// The index of the group, or of the thread in its group, in dimension 0, 1 or 2; `None` if
     /// the ranges of groups are plain loops.
@@ -137,10 +139,10 @@ pub(crate) trait Dialect {
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text>;
 
     /// A lane of a vector.
-    fn lane(&self, vector: &Value, lane: usize) -> Option<String>;
+    fn lane(&self, vector: &Value, lane: usize) -> Option<Code>;
 
     /// The product of a tensor core: A times B plus C, for vectors A, B and C.
-    fn product(&self, core: &TensorCore, src: &[Value]) -> Option<String> {
+    fn product(&self, core: &TensorCore, src: &[Value]) -> Option<Code> {
         let _ = (core, src);
         None
     }
@@ -149,54 +151,54 @@ pub(crate) trait Dialect {
     fn load(&self, access: &Access) -> Option<Text>;
 
     /// The statement that prefetches what lies `distance` elements after a load, if there is one.
-    fn prefetch(&self, access: &Access, distance: i64) -> Option<String> {
+    fn prefetch(&self, access: &Access, distance: i64) -> Option<Code> {
         let _ = (access, distance);
         None
     }
 
-    /// The last statement of a function with this text, if it needs one.
-    fn tail(&self, function: &str) -> Option<&'static str> {
-        let _ = function;
+    /// The last statement of a function that names these helpers, if it needs one.
+    fn tail(&self, helpers: &Helpers) -> Option<Code> {
+        let _ = helpers;
         None
     }
 
     /// The statement that stores a value.
-    fn store(&self, access: &Access, value: &Value) -> Option<String>;
+    fn store(&self, access: &Access, value: &Value) -> Option<Code>;
 
     /// The barrier of a group.
     fn barrier(&self) -> Option<&'static str>;
 
     /// The declaration of a name with a value; `is_variable` if it may be assigned to.
-    fn declare(&self, kind: &str, name: &str, value: &str, is_variable: bool) -> String {
+    fn declare(&self, kind: &Code, name: &str, value: &Code, is_variable: bool) -> Code {
         let _ = is_variable;
-        format!("{kind} {name} = {value};")
+        code!("{} {} = {};", kind, name, value)
     }
 
     /// The declaration of a variable that is assigned to only outside of inner loops.
-    fn declare_outer(&self, kind: &str, name: &str, value: &str) -> String {
+    fn declare_outer(&self, kind: &Code, name: &str, value: &Code) -> Code {
         self.declare(kind, name, value, true)
     }
 
     /// The header of a loop.
-    fn loop_header(&self, kind: &str, name: &str, end: &str) -> String {
-        format!("for ({kind} {name} = 0; {name} < {end}; {name}++) {{")
+    fn loop_header(&self, kind: &Code, name: &str, end: &Code) -> Code {
+        code!("for ({} {name} = 0; {name} < {}; {name}++) {{", kind, end)
     }
 
     /// The declaration of a loaded value that is zero where the gate is false.
     fn gated_load(
         &self,
-        kind: &str,
+        kind: &Code,
         name: &str,
-        gate: &str,
-        loaded: &str,
-        zero: &str,
-    ) -> Vec<String> {
-        vec![self.declare(kind, name, &format!("({gate}?{loaded}:{zero})"), false)]
+        gate: &Code,
+        loaded: &Code,
+        zero: &Code,
+    ) -> Vec<Code> {
+        vec![self.declare(kind, name, &code!("({}?{}:{})", gate, loaded, zero), false)]
     }
 
     /// The value in the representation that variables and memory have.
     fn canonical(&self, value: &Value) -> Text {
-        Text { text: value.text.to_string(), mask_bytes: value.mask_bytes }
+        Text { code: value.code.clone(), mask_bytes: value.mask_bytes }
     }
 }
 

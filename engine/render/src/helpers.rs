@@ -1,38 +1,52 @@
-//! Helper functions and types of the prelude. Those that a text uses are found by name and defined
-//! in dependency order. Here are also the scalar helpers that the C-like languages share.
+//! Definitions of the helpers that a file uses, in dependency order. Here are also the scalar
+//! helpers that the C-like languages share.
 
 use std::collections::BTreeSet;
 
 use gradiff_graph::{DType, Op};
 
+use crate::code::{Code, Helpers, code};
 use crate::scalar::{ScalarSyntax, as_unsigned};
 
-/// Returns the definitions of all helpers that a text uses, dependencies first. `definition` gives
-/// the definition of a word if it is a helper.
-pub(crate) fn collect(text: &str, definition: &dyn Fn(&str) -> Option<String>) -> String {
-    let mut collector = Collector { seen: BTreeSet::new(), out: String::new(), definition };
-    collector.add_used(text);
-    collector.out
+/// The definitions of helpers and of all that they depend on.
+pub(crate) struct Definitions {
+    definition: fn(&str) -> Option<Code>,
+    names: BTreeSet<String>,
+    /// The definitions, dependencies first.
+    pub(crate) text: String,
 }
 
-struct Collector<'a> {
-    seen: BTreeSet<String>,
-    out: String,
-    definition: &'a dyn Fn(&str) -> Option<String>,
-}
+impl Definitions {
+    /// Collects the definitions of helpers. `definition` gives that of a name.
+    ///
+    /// # Panics
+    /// If a helper has no definition.
+    pub(crate) fn of(helpers: &Helpers, definition: fn(&str) -> Option<Code>) -> Definitions {
+        let mut definitions =
+            Definitions { definition, names: BTreeSet::new(), text: String::new() };
+        definitions.add(helpers);
+        definitions
+    }
 
-impl Collector<'_> {
-    fn add_used(&mut self, text: &str) {
-        for word in text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()) {
-            if word.len() < 4 || self.seen.contains(word) {
-                continue;
-            }
-            self.seen.insert(word.to_string());
-            if let Some(definition) = (self.definition)(word) {
-                self.add_used(&definition);
-                self.out.push_str(&definition);
+    fn add(&mut self, helpers: &Helpers) {
+        for name in helpers.iter() {
+            if self.names.insert(name.to_string()) {
+                let code = (self.definition)(name);
+                let code = code.unwrap_or_else(|| panic!("helper {name} has no definition"));
+                self.add(&code.helpers);
+                self.text.push_str(&code.text);
             }
         }
+    }
+
+    /// The names of the helpers, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// Returns whether the helper of this name is among them.
+    pub(crate) fn contain(&self, name: &str) -> bool {
+        self.names.contains(name)
     }
 }
 
@@ -45,7 +59,7 @@ pub(crate) fn parse_vector(word: &str) -> Option<(&str, DType, u8)> {
 
 /// Returns the definition of a scalar helper of the C-like languages. Helpers are total: no
 /// division traps, no conversion is undefined.
-pub(crate) fn function(syntax: &ScalarSyntax, name: &str) -> Option<String> {
+pub(crate) fn function(syntax: &ScalarSyntax, name: &str) -> Option<Code> {
     let (first, last) = name.rsplit_once('_')?;
     let (kind, parameters, body) = match (first.split_once('_'), DType::from_name(last)) {
         (None, Some(dtype)) => arithmetic(syntax, first, dtype)?,
@@ -54,45 +68,52 @@ pub(crate) fn function(syntax: &ScalarSyntax, name: &str) -> Option<String> {
         (Some((to, "odd")), Some(from)) => rounding(syntax, DType::from_name(to)?, from)?,
         _ => return None,
     };
-    Some(format!("{}{kind} {name}({parameters}) {{\n{body}}}\n", syntax.function))
+    let start = syntax.function;
+    Some(code!("{start}{kind} {name}({parameters}) {{\n{body}}}\n"; kind, parameters, body))
 }
 
 /// Return type, parameters and body.
-type Function = (&'static str, String, String);
+type Function = (Code, Code, Code);
 
 /// Integer division (by 0: some value; of the smallest value by -1: wraps), maximum and minimum
 /// (NaN if either operand is NaN) and multiply-add.
 fn arithmetic(syntax: &ScalarSyntax, name: &str, dtype: DType) -> Option<Function> {
     let t = (syntax.type_name)(dtype);
-    let (op, id) = (Op::from_name(name)?, dtype.name());
+    let op = Op::from_name(name)?;
+    let [cdiv, cmod] = ["cdiv", "cmod"].map(|name| Code::helper(format!("{name}_{dtype}")));
     let (is_float, is_signed) = (dtype.is_float(), dtype.is_signed());
     let body = match (op, is_float) {
         (Op::CDiv, false) if is_signed => {
             let u = (syntax.type_name)(as_unsigned(dtype));
-            format!("  return y == -1 ? ({t})(({u})0 - ({u})x) : y ? ({t})(x / y) : 0;\n")
+            code!("  return y == -1 ? ({t})(({u})0 - ({u})x) : y ? ({t})(x / y) : 0;\n"; t, u)
         }
-        (Op::CDiv, false) => format!("  return y ? ({t})(x / y) : 0;\n"),
+        (Op::CDiv, false) => code!("  return y ? ({t})(x / y) : 0;\n"; t),
         (Op::CMod, false) if is_signed => {
-            format!("  return y == -1 || y == 0 ? 0 : ({t})(x % y);\n")
+            code!("  return y == -1 || y == 0 ? 0 : ({t})(x % y);\n"; t)
         }
-        (Op::CMod, false) => format!("  return y ? ({t})(x % y) : 0;\n"),
-        (Op::FloorDiv, false) => format!(
-            "  {t} quotient = cdiv_{id}(x, y), rest = cmod_{id}(x, y);\n  \
-             return rest != 0 && (rest ^ y) < 0 ? ({t})(quotient - 1) : quotient;\n"
+        (Op::CMod, false) => code!("  return y ? ({t})(x % y) : 0;\n"; t),
+        (Op::FloorDiv, false) => code!(
+            "  {t} quotient = {cdiv}(x, y), rest = {cmod}(x, y);\n  \
+             return rest != 0 && (rest ^ y) < 0 ? ({t})(quotient - 1) : quotient;\n";
+            t, cdiv, cmod
         ),
-        (Op::FloorMod, false) => format!(
-            "  {t} rest = cmod_{id}(x, y);\n  \
-             return rest != 0 && (rest ^ y) < 0 ? ({t})(rest + y) : rest;\n"
+        (Op::FloorMod, false) => code!(
+            "  {t} rest = {cmod}(x, y);\n  \
+             return rest != 0 && (rest ^ y) < 0 ? ({t})(rest + y) : rest;\n";
+            t, cmod
         ),
         (Op::Max, false) => "  return x < y ? y : x;\n".into(),
         (Op::Min, false) => "  return y < x ? y : x;\n".into(),
         (Op::Max, true) => "  return x > y || x != x ? x : y;\n".into(),
         (Op::Min, true) => "  return x < y || x != x ? x : y;\n".into(),
-        (Op::MulAcc, true) => (syntax.fma_body)(dtype),
+        (Op::MulAcc, true) => (syntax.fma_body)(dtype).into(),
         _ => return None,
     };
-    let third = if op == Op::MulAcc { format!(", {t} z") } else { String::new() };
-    Some((t, format!("{t} x, {t} y{third}"), body))
+    let mut parameters = code!("{t} x, {t} y"; t);
+    if op == Op::MulAcc {
+        parameters.push(&code!(", {t} z"; t));
+    }
+    Some((t, parameters, body))
 }
 
 /// Conversions. Floats are truncated toward zero to integers, and give 0 if out of range. 16-bit
@@ -100,40 +121,48 @@ fn arithmetic(syntax: &ScalarSyntax, name: &str, dtype: DType) -> Option<Functio
 fn conversion(syntax: &ScalarSyntax, to: DType, from: DType) -> Option<Function> {
     let (t, s) = ((syntax.type_name)(to), (syntax.type_name)(from));
     let u32 = (syntax.type_name)(DType::U32);
+    let (f32_bits, f32_from_bits) = (Code::helper("f32_bits"), Code::helper("f32_from_bits"));
     let body = match (from, to) {
         (DType::F32 | DType::F64, _) if to.is_int() => {
-            format!("  return {} ? ({t})x : 0;\n", in_range(from, to, "&&"))
+            code!("  return {} ? ({})x : 0;\n", in_range(from, to, "&&"), t)
         }
-        (DType::F16, DType::F32) => format!(
+        (DType::F16, DType::F32) => code!(
             "  {u32} sign = ({u32})(x & 0x8000u) << 16, exponent = x >> 10 & 31u, \
              fraction = x & 1023u;\n  \
-             if (exponent == 31u) return f32_from_bits(sign | 0x7f800000u | fraction << 13);\n  \
-             if (exponent != 0u) return f32_from_bits(sign | (exponent + 112u) << 23 | \
+             if (exponent == 31u) return {f32_from_bits}(sign | 0x7f800000u | fraction << 13);\n  \
+             if (exponent != 0u) return {f32_from_bits}(sign | (exponent + 112u) << 23 | \
              fraction << 13);\n  \
-             return f32_from_bits(sign | f32_bits((float)fraction * 0x1p-24f));\n"
+             return {f32_from_bits}(sign | {f32_bits}((float)fraction * 0x1p-24f));\n";
+            u32, f32_from_bits, f32_bits
         ),
         // Values from 65520 round to infinity. Below 2^-14 f16 has a spacing of 2^-24, which is
         // that of f32 at 0.5: adding 0.5 rounds.
-        (DType::F32, DType::F16) => format!(
-            "  {u32} bits = f32_bits(x), sign = bits >> 16 & 0x8000u, m = bits & 0x7fffffffu;\n  \
+        (DType::F32, DType::F16) => code!(
+            "  {u32} bits = {f32_bits}(x), sign = bits >> 16 & 0x8000u, m = bits & 0x7fffffffu;\n  \
              if (m > 0x7f800000u) return ({t})(sign | 0x7e00u | (m >> 13 & 1023u));\n  \
              if (m >= 0x477ff000u) return ({t})(sign | 0x7c00u);\n  \
              if (m < 0x38800000u)\n    \
-             return ({t})(sign | (f32_bits(f32_from_bits(m) + 0.5f) - 0x3f000000u));\n  \
-             return ({t})(sign | (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13);\n"
+             return ({t})(sign | ({f32_bits}({f32_from_bits}(m) + 0.5f) - 0x3f000000u));\n  \
+             return ({t})(sign | (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13);\n";
+            u32, f32_bits, t, f32_from_bits
         ),
-        (DType::BF16, DType::F32) => format!("  return f32_from_bits(({u32})x << 16);\n"),
-        (DType::F32, DType::BF16) => format!(
-            "  {u32} bits = f32_bits(x);\n  \
+        (DType::BF16, DType::F32) => {
+            code!("  return {f32_from_bits}(({u32})x << 16);\n"; f32_from_bits, u32)
+        }
+        (DType::F32, DType::BF16) => code!(
+            "  {u32} bits = {f32_bits}(x);\n  \
              if (x != x) return ({t})(bits >> 16 | 0x40u);\n  \
-             return ({t})((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n"
+             return ({t})((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n";
+            u32, f32_bits, t
         ),
         (DType::F64, DType::F16 | DType::BF16) => {
-            format!("  return {}_from_f32(f32_odd_f64(x));\n", to.name())
+            let from_f32 = Code::helper(format!("{to}_from_f32"));
+            let f32_odd_f64 = Code::helper("f32_odd_f64");
+            code!("  return {from_f32}({f32_odd_f64}(x));\n"; from_f32, f32_odd_f64)
         }
         _ => return None,
     };
-    Some((t, format!("{s} x"), body))
+    Some((t, code!("{s} x"; s), body))
 }
 
 /// Condition that a float `x`, truncated toward zero, is in the range of an integer type. `and` is
@@ -155,30 +184,36 @@ pub(crate) fn in_range(from: DType, to: DType, and: &str) -> String {
 fn rounding(syntax: &ScalarSyntax, to: DType, from: DType) -> Option<Function> {
     let (t, s) = ((syntax.type_name)(to), (syntax.type_name)(from));
     let (u32, u64) = ((syntax.type_name)(DType::U32), (syntax.type_name)(DType::U64));
-    let i64 = (syntax.type_name)(DType::I64);
+    let (f64, i64) = ((syntax.type_name)(DType::F64), (syntax.type_name)(DType::I64));
+    let (f32_bits, f32_from_bits) = (Code::helper("f32_bits"), Code::helper("f32_from_bits"));
     let body = match (to, from) {
-        (DType::F32, DType::F64) => format!(
-            "  float nearest = (float)x;\n  {u32} bits = f32_bits(nearest);\n  \
-             if ((double)nearest == x || x != x || (bits & 1u)) return nearest;\n  \
-             return f32_from_bits(fabs((double)nearest) < fabs(x) ? bits + 1u : bits - 1u);\n"
+        (DType::F32, DType::F64) => code!(
+            "  float nearest = (float)x;\n  {u32} bits = {f32_bits}(nearest);\n  \
+             if (({f64})nearest == x || x != x || (bits & 1u)) return nearest;\n  \
+             return {f32_from_bits}(fabs(({f64})nearest) < fabs(x) ? bits + 1u : bits - 1u);\n";
+            u32, f32_bits, f64, f32_from_bits
         ),
-        (DType::F64, DType::I64) => format!(
-            "  if (-(({i64})1 << 53) < x && x < (({i64})1 << 53)) return (double)x;\n  \
-             return (double)((x & ~({i64})2047) | (x & 2047 ? 2048 : 0));\n"
+        (DType::F64, DType::I64) => code!(
+            "  if (-(({i64})1 << 53) < x && x < (({i64})1 << 53)) return ({f64})x;\n  \
+             return ({f64})((x & ~({i64})2047) | (x & 2047 ? 2048 : 0));\n";
+            i64, f64
         ),
-        (DType::F64, DType::U64) => format!(
-            "  if (x < ({u64})1 << 53) return (double)x;\n  \
-             return (double)((x & ~({u64})2047) | (x & 2047u ? 2048u : 0u));\n"
+        (DType::F64, DType::U64) => code!(
+            "  if (x < ({u64})1 << 53) return ({f64})x;\n  \
+             return ({f64})((x & ~({u64})2047) | (x & 2047u ? 2048u : 0u));\n";
+            u64, f64
         ),
-        (DType::F32, DType::U64) => format!(
+        (DType::F32, DType::U64) => code!(
             "  {u64} rest = 0;\n  float scale = 1.0f;\n  \
              for (; x >> 24; x >>= 8) {{ rest |= x & 255u; scale *= 256.0f; }}\n  \
-             return (float)(x | (rest != 0 ? 1u : 0u)) * scale;\n"
+             return (float)(x | (rest != 0 ? 1u : 0u)) * scale;\n";
+            u64
         ),
         (DType::F32, DType::I64) => {
-            format!("  return x < 0 ? -f32_odd_u64(({u64})0 - ({u64})x) : f32_odd_u64(({u64})x);\n")
+            let odd = Code::helper("f32_odd_u64");
+            code!("  return x < 0 ? -{odd}(({u64})0 - ({u64})x) : {odd}(({u64})x);\n"; odd, u64)
         }
         _ => return None,
     };
-    Some((t, format!("{s} x"), body))
+    Some((t, code!("{s} x"; s), body))
 }

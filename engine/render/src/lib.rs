@@ -3,6 +3,7 @@
 mod bounds;
 mod c;
 mod c_vector;
+mod code;
 mod cuda;
 mod dialect;
 mod error;
@@ -20,14 +21,15 @@ mod wgsl_types;
 mod writer;
 
 pub use bounds::find_wrapping;
-pub use c::{c, c_named, c_prelude, c_type};
-pub use cuda::{cuda, cuda_prelude};
+pub use c::{c, c_definition, c_named, c_prelude, c_type};
+pub use code::{Code, Helpers};
+pub use cuda::{cuda, cuda_definition, cuda_prelude};
 pub use error::Error;
-pub use llvm::{llvm, llvm_prelude};
-pub use metal::{metal, metal_prelude};
-pub use opencl::{opencl, opencl_prelude};
-pub use ptx::{ptx, ptx_prelude};
-pub use wgsl::{wgsl, wgsl_core, wgsl_prelude};
+pub use llvm::{llvm, llvm_definition, llvm_prelude};
+pub use metal::{metal, metal_definition, metal_prelude};
+pub use opencl::{opencl, opencl_definition, opencl_prelude};
+pub use ptx::{ptx, ptx_definition, ptx_prelude};
+pub use wgsl::{wgsl, wgsl_core, wgsl_definition, wgsl_prelude};
 
 use gradiff_graph::{DType, Linear};
 
@@ -38,9 +40,11 @@ pub struct Language {
     /// The file extension, without the dot.
     pub extension: &'static str,
     /// Renders one kernel, without the prelude.
-    pub render: fn(&Linear) -> Result<String, Error>,
-    /// Returns the prelude of a file with these kernels.
-    pub prelude: fn(&str) -> String,
+    pub render: fn(&Linear) -> Result<Code, Error>,
+    /// Returns the prelude of a file whose kernels use these helpers.
+    pub prelude: fn(&Helpers) -> String,
+    /// Returns the definition of a helper; `None` if there is none of this name.
+    pub definition: fn(&str) -> Option<Code>,
     /// True if global and local ranges become groups and threads, with local memory and barriers.
     /// Otherwise they are loops.
     pub has_groups: bool,
@@ -58,6 +62,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "c",
         render: c,
         prelude: c_prelude,
+        definition: c_definition,
         has_groups: false,
         lanes_max: |_| 64,
         has_vector_alu: |_| true,
@@ -67,6 +72,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "cu",
         render: cuda,
         prelude: cuda_prelude,
+        definition: cuda_definition,
         has_groups: true,
         lanes_max: cuda::lanes_max,
         has_vector_alu: |_| false,
@@ -76,6 +82,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "cl",
         render: opencl,
         prelude: opencl_prelude,
+        definition: opencl_definition,
         has_groups: true,
         lanes_max: opencl::lanes_max,
         has_vector_alu: opencl::has_vector_alu,
@@ -85,6 +92,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "metal",
         render: metal,
         prelude: metal_prelude,
+        definition: metal_definition,
         has_groups: true,
         lanes_max: metal::lanes_max,
         has_vector_alu: metal::has_vector_alu,
@@ -94,6 +102,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "wgsl",
         render: wgsl,
         prelude: wgsl_prelude,
+        definition: wgsl_definition,
         has_groups: true,
         lanes_max: |dtype| wgsl::lanes_max(wgsl_types::EXTENDED, dtype),
         has_vector_alu: |dtype| wgsl_types::EXTENDED.is_native(dtype),
@@ -103,6 +112,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "wgsl",
         render: wgsl_core,
         prelude: wgsl_prelude,
+        definition: wgsl_definition,
         has_groups: true,
         lanes_max: |dtype| wgsl::lanes_max(wgsl_types::CORE, dtype),
         has_vector_alu: |dtype| wgsl_types::CORE.is_native(dtype),
@@ -112,6 +122,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "ll",
         render: llvm,
         prelude: llvm_prelude,
+        definition: llvm_definition,
         has_groups: false,
         lanes_max: llvm::lanes_max,
         has_vector_alu: |_| true,
@@ -121,6 +132,7 @@ pub const LANGUAGES: &[Language] = &[
         extension: "ptx",
         render: ptx,
         prelude: ptx_prelude,
+        definition: ptx_definition,
         has_groups: true,
         lanes_max: ptx::lanes_max,
         has_vector_alu: |_| true,

@@ -6,13 +6,12 @@
 //! fast-math). A bool is i1, and a byte in memory; bf16 is held as its bits. The ranges of groups
 //! are loops, so kernels with barriers are refused.
 
-use std::collections::BTreeSet;
-
 use gradiff_graph::{Arg, DType, Instruction, Linear, Op};
 
 use crate::Error;
-use crate::helpers::collect;
-use crate::llvm_alu::{Signature, alu, constant, helper, type_of};
+use crate::code::{Code, Helpers, Piece, code};
+use crate::helpers::Definitions;
+use crate::llvm_alu::{Signature, alu, constant, declaration, helper, type_of};
 use crate::writer::{check_name, stored_slots, unsupported};
 
 /// Renders a kernel.
@@ -20,7 +19,7 @@ use crate::writer::{check_name, stored_slots, unsupported};
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in LLVM IR, or the name is not an
 /// identifier.
-pub fn llvm(linear: &Linear) -> Result<String, Error> {
+pub fn llvm(linear: &Linear) -> Result<Code, Error> {
     check_name(&linear.name)?;
     let mut writer = Writer {
         linear,
@@ -32,68 +31,54 @@ pub fn llvm(linear: &Linear) -> Result<String, Error> {
         writer.write_uop(position).ok_or_else(|| unsupported("LLVM IR", linear, position))?;
     }
     let parameters = writer.parameters().join(", ");
-    let (entry, body) = (&writer.entry, &writer.body.text);
-    let name = &linear.name;
-    Ok(format!("define void @{name}({parameters}) {{\nentry:\n{entry}{body}  ret void\n}}\n"))
+    let (name, entry, body) = (&linear.name, &writer.entry, &writer.body.code);
+    Ok(code!("define void @{name}({parameters}) {{\nentry:\n{entry}{}  ret void\n}}\n", body))
 }
 
-/// Returns the prelude of a file with these kernels: the functions that they call.
-pub fn llvm_prelude(kernels: &str) -> String {
-    let functions = collect(kernels, &helper);
-    let lines = kernels.lines().chain(functions.lines());
-    let declarations: BTreeSet<String> = lines.filter_map(declaration).collect();
-    let declarations: Vec<String> = declarations.into_iter().collect();
-    declarations.concat() + &functions
+/// Returns the prelude of a file that uses these helpers: declarations of intrinsics, and functions.
+///
+/// # Panics
+/// If a helper has no [`llvm_definition`].
+pub fn llvm_prelude(helpers: &Helpers) -> String {
+    let definitions = Definitions::of(helpers, llvm_definition);
+    let mut declarations: Vec<String> = definitions.names().filter_map(declaration).collect();
+    declarations.sort();
+    declarations.concat() + &definitions.text
 }
 
-/// The declaration of the intrinsic that a line calls.
-fn declaration(line: &str) -> Option<String> {
-    let (_, call) = line.split_once("= call ")?;
-    let (kind, call) = call.split_once(" @llvm.")?;
-    let (name, arguments) = call.split_once('(')?;
-    let arguments = arguments.strip_suffix(')')?;
-    // A constant vector contains commas; all arguments of an intrinsic have the same type.
-    let first = match arguments.strip_prefix('<') {
-        Some(vector) => format!("<{}>", vector.split_once('>')?.0),
-        None => arguments.split_once(' ')?.0.to_string(),
-    };
-    let count = if name.starts_with("pow") {
-        2
-    } else if name.starts_with("fma") {
-        3
-    } else {
-        1
-    };
-    let arguments = vec![first; count].join(", ");
-    Some(format!("declare {kind} @llvm.{name}({arguments})\n"))
+/// Returns the definition of a helper. Intrinsics are helpers without one, which are declared.
+pub fn llvm_definition(name: &str) -> Option<Code> {
+    helper(name).or_else(|| declaration(name).map(|_| Code::default()))
 }
 
 /// A sequence of instructions, with the names of their results and the current basic block.
 #[derive(Default)]
 pub(crate) struct Body {
-    pub(crate) text: String,
+    code: Code,
     count: usize,
     /// The label of the block being written; empty for the first.
     block: String,
 }
 
 impl Body {
-    pub(crate) fn line(&mut self, text: &str) {
-        self.text.push_str("  ");
-        self.text.push_str(text);
-        self.text.push('\n');
+    pub(crate) fn line(&mut self, instruction: &(impl Piece + ?Sized)) {
+        self.code.text.push_str("  ");
+        self.code.write(instruction);
+        self.code.text.push('\n');
     }
 
     /// Appends an instruction and returns the name of its result.
-    pub(crate) fn value(&mut self, text: &str) -> String {
+    pub(crate) fn value(&mut self, instruction: &(impl Piece + ?Sized)) -> String {
         let name = format!("%t{}", self.count);
         self.count += 1;
-        self.line(&format!("{name} = {text}"));
+        self.code.text.push_str(&format!("  {name} = "));
+        self.code.write(instruction);
+        self.code.text.push('\n');
         name
     }
 
     fn label(&mut self, name: &str) {
-        self.text.push_str(&format!("{name}:\n"));
+        self.code.text.push_str(&format!("{name}:\n"));
         self.block = name.to_string();
     }
 

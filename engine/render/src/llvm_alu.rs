@@ -3,6 +3,7 @@
 
 use gradiff_graph::{Constant, DType, Op};
 
+use crate::code::{Code, code};
 use crate::llvm::Body;
 use crate::scalar::is_half;
 
@@ -131,9 +132,9 @@ fn half_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Opt
 
 fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) -> Option<String> {
     let kind = type_of(dtype, lanes);
-    let binary = |word: &str| format!("{word} {kind} {}, {}", src[0], src[1]);
-    let text = match op {
-        Op::Neg => format!("fneg {kind} {}", src[0]),
+    let binary = |word: &str| Code::from(format!("{word} {kind} {}, {}", src[0], src[1]));
+    let code = match op {
+        Op::Neg => format!("fneg {kind} {}", src[0]).into(),
         Op::Add => binary("fadd"),
         Op::Sub => binary("fsub"),
         Op::Mul => binary("fmul"),
@@ -142,7 +143,7 @@ fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) ->
         Op::CmpNe => binary("fcmp une"),
         Op::Recip => {
             let ones = splat(Constant::one(dtype), lanes);
-            format!("fdiv {kind} {ones}, {}", src[0])
+            format!("fdiv {kind} {ones}, {}", src[0]).into()
         }
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow => call(op.name(), dtype, lanes, src),
         Op::MulAcc => call("fma", dtype, lanes, src),
@@ -152,11 +153,11 @@ fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) ->
             let nan = body.value(&format!("fcmp uno {kind} {}, {}", src[0], src[0]));
             let bools = type_of(DType::Bool, lanes);
             let either = body.value(&format!("or {bools} {first}, {nan}"));
-            format!("select {bools} {either}, {kind} {}, {kind} {}", src[0], src[1])
+            format!("select {bools} {either}, {kind} {}, {kind} {}", src[0], src[1]).into()
         }
         _ => return None,
     };
-    Some(body.value(&text))
+    Some(body.value(&code))
 }
 
 /// The type in the names of intrinsics, as `v4f32`.
@@ -168,10 +169,40 @@ fn suffix(dtype: DType, lanes: u8) -> String {
     if lanes == 1 { name } else { format!("v{lanes}{name}") }
 }
 
-fn call(function: &str, dtype: DType, lanes: u8, src: &[String]) -> String {
+fn call(function: &str, dtype: DType, lanes: u8, src: &[String]) -> Code {
     let kind = type_of(dtype, lanes);
     let arguments: Vec<String> = src.iter().map(|value| format!("{kind} {value}")).collect();
-    format!("call {kind} @llvm.{function}.{}({})", suffix(dtype, lanes), arguments.join(", "))
+    let name = Code::helper(format!("llvm.{function}.{}", suffix(dtype, lanes)));
+    code!("call {kind} @{}({})", name, arguments.join(", "))
+}
+
+/// The type that a name of an intrinsic contains: the inverse of [`suffix`].
+fn type_of_suffix(suffix: &str) -> Option<String> {
+    let (lanes, name) = match suffix.strip_prefix('v') {
+        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?),
+        None => ("", suffix),
+    };
+    let name = match name {
+        "f16" => "half",
+        "f32" => "float",
+        "f64" => "double",
+        _ => name,
+    };
+    Some(if lanes.is_empty() { name.to_string() } else { format!("<{lanes} x {name}>") })
+}
+
+/// Returns the declaration of an intrinsic. Its name ends with the type of the arguments, before
+/// which is that of the result if it is another one.
+pub(crate) fn declaration(name: &str) -> Option<String> {
+    let (rest, from) = name.strip_prefix("llvm.")?.rsplit_once('.')?;
+    let (function, to) = rest.rsplit_once('.').unwrap_or((rest, from));
+    let count = match function {
+        "pow" => 2,
+        "fma" => 3,
+        _ => 1,
+    };
+    let arguments = vec![type_of_suffix(from)?; count].join(", ");
+    Some(format!("declare {} @{name}({arguments})\n", type_of_suffix(to)?))
 }
 
 fn int_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
@@ -302,8 +333,8 @@ fn cast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
         _ if from.is_float() => {
             let function = if to.is_signed() { "fptosi.sat" } else { "fptoui.sat" };
             let (kind, source) = (type_of(to, lanes), type_of(from, lanes));
-            let name = format!("{function}.{}.{}", suffix(to, lanes), suffix(from, lanes));
-            body.value(&format!("call {kind} @llvm.{name}({source} {x})"))
+            let name = format!("llvm.{function}.{}.{}", suffix(to, lanes), suffix(from, lanes));
+            body.value(&code!("call {kind} @{}({source} {x})", Code::helper(name)))
         }
         _ if to.is_float() => {
             convert(if from.is_signed() { "sitofp" } else { "uitofp" }, x, from, to)
@@ -318,9 +349,9 @@ fn cast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
 fn by_lanes(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
     let Signature { from, to, lanes } = signature;
     let (lane_type, vector_type) = (element(from), type_of(from, lanes));
-    let function = format!("@{}_from_{}", to.name(), from.name());
+    let function = Code::helper(format!("{to}_from_{from}"));
     let call =
-        |body: &mut Body, x: &str| body.value(&format!("call i16 {function}({lane_type} {x})"));
+        |body: &mut Body, x: &str| body.value(&code!("call i16 @{}({lane_type} {x})", function));
     if lanes == 1 {
         return Some(call(body, x));
     }
@@ -336,8 +367,8 @@ fn by_lanes(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
 
 /// Returns the definition of a helper: the conversions to bf16. Sources wider than f32 are first
 /// rounded to odd, so that the final rounding is not a double rounding.
-pub(crate) fn helper(word: &str) -> Option<String> {
-    let (head, text) = match word {
+pub(crate) fn helper(word: &str) -> Option<Code> {
+    let (head, text, helpers): (_, _, &[&str]) = match word {
         "bf16_from_f32" => (
             "i16 @bf16_from_f32(float %x)",
             "%b = bitcast float %x to i32
@@ -351,6 +382,7 @@ pub(crate) fn helper(word: &str) -> Option<String> {
   %r = select i1 %nan, i32 %quiet, i32 %rounded
   %s = trunc i32 %r to i16
   ret i16 %s",
+            &[],
         ),
         "bf16_from_f64" => (
             "i16 @bf16_from_f64(double %x)",
@@ -370,6 +402,7 @@ pub(crate) fn helper(word: &str) -> Option<String> {
   %f = bitcast i32 %r to float
   %s = call i16 @bf16_from_f32(float %f)
   ret i16 %s",
+            &["llvm.fabs.f64", "bf16_from_f32"],
         ),
         "bf16_from_i64" => (
             "i16 @bf16_from_i64(i64 %x)",
@@ -384,6 +417,7 @@ pub(crate) fn helper(word: &str) -> Option<String> {
   %d = sitofp i64 %y to double
   %s = call i16 @bf16_from_f64(double %d)
   ret i16 %s",
+            &["bf16_from_f64"],
         ),
         "bf16_from_u64" => (
             "i16 @bf16_from_u64(i64 %x)",
@@ -397,8 +431,10 @@ pub(crate) fn helper(word: &str) -> Option<String> {
   %d = uitofp i64 %y to double
   %s = call i16 @bf16_from_f64(double %d)
   ret i16 %s",
+            &["bf16_from_f64"],
         ),
         _ => return None,
     };
-    Some(format!("define internal {head} alwaysinline {{\n  {text}\n}}\n"))
+    let text = format!("define internal {head} alwaysinline {{\n  {text}\n}}\n");
+    Some(Code::naming(&text, helpers))
 }

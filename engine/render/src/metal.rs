@@ -7,8 +7,9 @@
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
+use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
-use crate::helpers::{collect, function};
+use crate::helpers::{Definitions, function};
 use crate::scalar::ScalarSyntax;
 use crate::vector::VectorSyntax;
 use crate::writer::write;
@@ -18,19 +19,22 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in Metal, or the name is not an
 /// identifier.
-pub fn metal(linear: &Linear) -> Result<String, Error> {
+pub fn metal(linear: &Linear) -> Result<Code, Error> {
     write(&Metal, linear, &linear.name)
 }
 
-/// Returns the prelude of a file with these kernels.
-pub fn metal_prelude(kernels: &str) -> String {
-    let definition = |word: &str| {
-        metal_function(word)
-            .or_else(|| function(&SCALARS, word))
-            .or_else(|| VECTORS.definition(word))
-    };
-    let used = collect(kernels, &definition);
-    format!("#include <metal_stdlib>\nusing namespace metal;\n{used}")
+/// Returns the prelude of a file that uses these helpers.
+///
+/// # Panics
+/// If a helper has no [`metal_definition`].
+pub fn metal_prelude(helpers: &Helpers) -> String {
+    let definitions = Definitions::of(helpers, metal_definition);
+    format!("#include <metal_stdlib>\nusing namespace metal;\n{}", definitions.text)
+}
+
+/// Returns the definition of a helper.
+pub fn metal_definition(name: &str) -> Option<Code> {
+    metal_function(name).or_else(|| function(&SCALARS, name)).or_else(|| VECTORS.definition(name))
 }
 
 struct Metal;
@@ -47,25 +51,26 @@ const SCALARS: ScalarSyntax = ScalarSyntax {
 
 const VECTORS: VectorSyntax = VectorSyntax {
     type_name: vector_type,
-    make: |kind, values| format!("{kind}({values})"),
-    bitcast: |kind, value| format!("as_type<{kind}>({value})"),
-    convert: |kind, value| format!("{kind}({value})"),
-    select: |mask, y, z| format!("select({z}, {y}, {mask})"),
-    lane: |value, lane| format!("{value}.{}", ["x", "y", "z", "w"][lane & 3]),
+    make: |kind, values| code!("{}({})", kind, values),
+    bitcast: |kind, value| code!("as_type<{}>({})", kind, value),
+    convert: |kind, value| code!("{}({})", kind, value),
+    select: |mask, y, z| code!("select({}, {}, {})", z, y, mask),
+    lane: |value, lane| code!("{}.{}", value, ["x", "y", "z", "w"][lane & 3]),
     constant,
     scalar: |alu| SCALARS.alu(alu),
     function: |kind, word, parameters, value| {
-        let parameters: Vec<String> =
-            parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
-        format!("static inline {kind} {word}({}) {{ return {value}; }}\n", parameters.join(", "))
+        let parameters: Vec<Code> =
+            parameters.iter().map(|(kind, name)| code!("{} {name}", kind)).collect();
+        let parameters = join(&parameters, ", ");
+        code!("static inline {} {word}({}) {{ return {}; }}\n", kind, parameters, value)
     },
-    not_equal: |x, y| format!("({x}!={y})"),
+    not_equal: |x, y| code!("({}!={})", x, y),
     has_masks: false,
     wraps: false,
     is_native: |dtype| dtype != DType::BF16,
 };
 
-fn type_name(dtype: DType) -> &'static str {
+fn type_name(dtype: DType) -> Code {
     match dtype {
         DType::Void | DType::F64 => "void",
         DType::Bool => "bool",
@@ -80,31 +85,32 @@ fn type_name(dtype: DType) -> &'static str {
         DType::F16 => "half",
         DType::F32 => "float",
     }
+    .into()
 }
 
-fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<String> {
+fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<Code> {
     let is_possible = matches!(lanes, 2 | 4) && !matches!(dtype, DType::F64 | DType::Void);
-    is_possible.then(|| format!("{}{lanes}", type_name(dtype)))
+    is_possible.then(|| code!("{}{lanes}", type_name(dtype)))
 }
 
 /// A constant of exactly these bits.
-fn constant(value: Constant) -> Option<String> {
+fn constant(value: Constant) -> Option<Code> {
     let is_nan = value.to_float().is_some_and(f64::is_nan);
     Some(match value.dtype() {
         DType::F64 => return None,
-        DType::F32 if is_nan => format!("as_type<float>({:#x}u)", value.bits()),
-        DType::F16 if is_nan => format!("as_type<half>(ushort({:#x}))", value.bits()),
+        DType::F32 if is_nan => format!("as_type<float>({:#x}u)", value.bits()).into(),
+        DType::F16 if is_nan => format!("as_type<half>(ushort({:#x}))", value.bits()).into(),
         DType::F16 => {
             let wide = Constant::float(DType::F32, value.to_float().unwrap_or(0.0));
-            format!("((half){})", crate::c::constant(wide))
+            code!("((half){})", crate::c::constant(wide))
         }
-        DType::I64 | DType::U64 => crate::c::constant(value).replace("ll", "l"),
+        DType::I64 | DType::U64 => crate::c::constant(value).text.replace("ll", "l").into(),
         _ => crate::c::constant(value),
     })
 }
 
 /// Returns the definition of a helper that only Metal has.
-fn metal_function(word: &str) -> Option<String> {
+fn metal_function(word: &str) -> Option<Code> {
     let line = match word {
         "f32_bits" => "uint f32_bits(float x) { return as_type<uint>(x); }",
         "f16_bits" => "ushort f16_bits(half x) { return as_type<ushort>(x); }",
@@ -112,7 +118,7 @@ fn metal_function(word: &str) -> Option<String> {
         "f16_from_bits" => "half f16_from_bits(ushort x) { return as_type<half>(x); }",
         _ => return None,
     };
-    Some(format!("static inline {line}\n"))
+    Some(format!("static inline {line}\n").into())
 }
 
 impl Dialect for Metal {
@@ -124,33 +130,34 @@ impl Dialect for Metal {
         dtype == DType::F64
     }
 
-    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
+    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
         match lanes {
-            1 => Some(type_name(dtype).to_string()),
+            1 => Some(type_name(dtype)),
             _ => vector_type(dtype, lanes, mask_bytes),
         }
     }
 
-    fn constant(&self, value: Constant) -> Option<String> {
+    fn constant(&self, value: Constant) -> Option<Code> {
         constant(value)
     }
 
-    fn header(&self, header: &Header) -> Option<String> {
+    fn header(&self, header: &Header) -> Option<Code> {
         let arrays = header.arrays.iter();
         let arrays =
-            arrays.map(|(slot, dtype, _)| format!("device {}* data{slot}", type_name(*dtype)));
+            arrays.map(|(slot, dtype, _)| code!("device {}* data{slot}", type_name(*dtype)));
         let variables = header.variables.iter();
         let variables =
-            variables.map(|(name, dtype)| format!("constant {}& {name}", type_name(*dtype)));
+            variables.map(|(name, dtype)| code!("constant {}& {name}", type_name(*dtype)));
         let numbered = arrays.chain(variables).enumerate();
-        let mut parameters: Vec<String> =
-            numbered.map(|(number, text)| format!("{text} [[buffer({number})]]")).collect();
+        let mut parameters: Vec<Code> =
+            numbered.map(|(number, code)| code!("{} [[buffer({number})]]", code)).collect();
         parameters.push("uint3 gid [[threadgroup_position_in_grid]]".into());
         parameters.push("uint3 lid [[thread_position_in_threadgroup]]".into());
-        let mut text = format!("kernel void {}({}) {{\n", header.name, parameters.join(", "));
+        let parameters = join(&parameters, ", ");
+        let mut text = code!("kernel void {}({}) {{\n", header.name, parameters);
         for (name, dtype, size_elements) in &header.locals {
             let kind = type_name(*dtype);
-            text += &format!("  threadgroup alignas(16) {kind} {name}[{size_elements}];\n");
+            text.push(&code!("  threadgroup alignas(16) {} {name}[{size_elements}];\n", kind));
         }
         Some(text)
     }
@@ -165,20 +172,20 @@ impl Dialect for Metal {
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
-        let values: Vec<&str> = src.iter().map(|value| value.text).collect();
-        Some((VECTORS.make)(&vector_type(dtype, lanes, 0)?, &values.join(",")).into())
+        let values: Vec<&Code> = src.iter().map(|value| value.code).collect();
+        Some((VECTORS.make)(&vector_type(dtype, lanes, 0)?, &join(&values, ",")).into())
     }
 
-    fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
-        Some((VECTORS.lane)(vector.text, lane))
+    fn lane(&self, vector: &Value, lane: usize) -> Option<Code> {
+        Some((VECTORS.lane)(vector.code, lane))
     }
 
     fn load(&self, access: &Access) -> Option<Text> {
         Some(lvalue(access)?.into())
     }
 
-    fn store(&self, access: &Access, value: &Value) -> Option<String> {
-        Some(format!("{} = {};", lvalue(access)?, value.text))
+    fn store(&self, access: &Access, value: &Value) -> Option<Code> {
+        Some(code!("{} = {};", lvalue(access)?, value.code))
     }
 
     fn barrier(&self) -> Option<&'static str> {
@@ -187,14 +194,14 @@ impl Dialect for Metal {
 }
 
 /// The accessed element or vector, as an lvalue.
-fn lvalue(access: &Access) -> Option<String> {
+fn lvalue(access: &Access) -> Option<Code> {
     let (array, index) = (access.array, access.index);
     let space = if access.is_local { "threadgroup" } else { "device" };
     Some(match access.lanes {
-        1 => format!("{array}[{index}]"),
+        1 => code!("{}[{}]", array, index),
         lanes => {
             let kind = vector_type(access.dtype, lanes, 0)?;
-            format!("*(({space} {kind}*)(({array}+{index})))")
+            code!("*(({} {}*)(({}+{})))", space, kind, array, index)
         }
     })
 }

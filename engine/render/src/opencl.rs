@@ -7,8 +7,9 @@
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
+use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value};
-use crate::helpers::{collect, function};
+use crate::helpers::{Definitions, function};
 use crate::scalar::ScalarSyntax;
 use crate::vector::VectorSyntax;
 use crate::writer::write;
@@ -18,23 +19,26 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in OpenCL C, or the name is not an
 /// identifier.
-pub fn opencl(linear: &Linear) -> Result<String, Error> {
+pub fn opencl(linear: &Linear) -> Result<Code, Error> {
     write(&OpenCl, linear, &linear.name)
 }
 
-/// Returns the prelude of a file with these kernels.
-pub fn opencl_prelude(kernels: &str) -> String {
-    let definition = |word: &str| {
-        opencl_function(word)
-            .or_else(|| function(&SCALARS, word))
-            .or_else(|| VECTORS.definition(word))
-    };
-    let used = collect(kernels, &definition);
+/// Returns the prelude of a file that uses these helpers.
+///
+/// # Panics
+/// If a helper has no [`opencl_definition`].
+pub fn opencl_prelude(helpers: &Helpers) -> String {
+    let definitions = Definitions::of(helpers, opencl_definition);
     let mut text = "#pragma OPENCL FP_CONTRACT OFF\n".to_string();
-    if kernels.contains("double") || used.contains("double") {
+    if definitions.contain("double") {
         text.push_str("#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
     }
-    text + &used
+    text + &definitions.text
+}
+
+/// Returns the definition of a helper. The types of the extension for f64 are helpers without one.
+pub fn opencl_definition(name: &str) -> Option<Code> {
+    opencl_function(name).or_else(|| function(&SCALARS, name)).or_else(|| VECTORS.definition(name))
 }
 
 /// The vector lengths of OpenCL.
@@ -59,26 +63,28 @@ const SCALARS: ScalarSyntax = ScalarSyntax {
 
 const VECTORS: VectorSyntax = VectorSyntax {
     type_name: vector_type,
-    make: |kind, values| format!("({kind})({values})"),
-    bitcast: |kind, value| format!("as_{kind}({value})"),
-    convert: |kind, value| format!("convert_{kind}({value})"),
-    select: |mask, y, z| format!("select({z}, {y}, {mask})"),
-    lane: |value, lane| format!("{value}.s{lane:x}"),
+    make: |kind, values| code!("({})({})", kind, values),
+    bitcast: |kind, value| code!("as_{}({})", kind, value),
+    convert: |kind, value| code!("convert_{}({})", kind, value),
+    select: |mask, y, z| code!("select({}, {}, {})", z, y, mask),
+    lane: |value, lane| code!("{}.s{lane:x}", value),
     constant: |value| Some(constant(value)),
     scalar: |alu| SCALARS.alu(alu),
     function: |kind, word, parameters, value| {
-        let parameters: Vec<String> =
-            parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
-        format!("static inline {kind} {word}({}) {{ return {value}; }}\n", parameters.join(", "))
+        let parameters: Vec<Code> =
+            parameters.iter().map(|(kind, name)| code!("{} {name}", kind)).collect();
+        let parameters = join(&parameters, ", ");
+        code!("static inline {} {word}({}) {{ return {}; }}\n", kind, parameters, value)
     },
-    not_equal: |x, y| format!("({x}!={y})"),
+    not_equal: |x, y| code!("({}!={})", x, y),
     has_masks: true,
     wraps: false,
     is_native: |dtype| !crate::scalar::is_half(dtype),
 };
 
-fn type_name(dtype: DType) -> &'static str {
+fn type_name(dtype: DType) -> Code {
     match dtype {
+        DType::F64 => return Code::helper("double"),
         DType::Void => "void",
         DType::Bool => "bool",
         DType::I8 => "char",
@@ -90,48 +96,70 @@ fn type_name(dtype: DType) -> &'static str {
         DType::I64 => "long",
         DType::U64 => "ulong",
         DType::F32 => "float",
-        DType::F64 => "double",
     }
+    .into()
 }
 
 /// The name of an element type in memory, where a bool is a byte.
-fn stored_type(dtype: DType) -> &'static str {
-    if dtype == DType::Bool { "uchar" } else { type_name(dtype) }
+fn stored_type(dtype: DType) -> Code {
+    if dtype == DType::Bool { "uchar".into() } else { type_name(dtype) }
 }
 
-fn vector_type(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
-    let name = match (dtype, mask_bytes) {
-        (DType::Bool, 0 | 1) => "char",
-        (DType::Bool, 2) => "short",
-        (DType::Bool, 4) => "int",
-        (DType::Bool, _) => "long",
-        _ => type_name(dtype),
+fn vector_type(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
+    let lane = match (dtype, mask_bytes) {
+        (DType::Bool, 0 | 1) => DType::I8,
+        (DType::Bool, 2) => DType::I16,
+        (DType::Bool, 4) => DType::I32,
+        (DType::Bool, _) => DType::I64,
+        _ => dtype,
     };
-    LANES.contains(&lanes).then(|| format!("{name}{lanes}"))
+    let name = || format!("{}{lanes}", type_name(lane).text);
+    LANES.contains(&lanes).then(|| match lane {
+        DType::F64 => Code::helper(name()),
+        _ => name().into(),
+    })
 }
 
 /// A constant of exactly these bits.
-fn constant(value: Constant) -> String {
-    let is_nan = value.to_float().is_some_and(f64::is_nan);
-    let text = crate::c::constant(value);
+fn constant(value: Constant) -> Code {
+    let float = value.to_float();
+    let is_nan = float.is_some_and(f64::is_nan);
+    let code = crate::c::constant(value);
     match value.dtype() {
-        DType::F32 if is_nan => format!("as_float({:#x}u)", value.bits()),
-        DType::F64 if is_nan => format!("as_double({:#x}ul)", value.bits()),
-        DType::I64 | DType::U64 => text.replace("ll", "l"),
-        _ => text,
+        DType::F32 if is_nan => format!("as_float({:#x}u)", value.bits()).into(),
+        DType::F64 if is_nan => {
+            let bits = format!("{:#x}ul", value.bits()).into();
+            Code::call("as_double", &[&bits])
+        }
+        DType::F64 if float.is_some_and(f64::is_infinite) => {
+            code!("({}){}", type_name(DType::F64), crate::c::infinity(float < Some(0.0)))
+        }
+        DType::I64 | DType::U64 => code.text.replace("ll", "l").into(),
+        _ => code,
     }
 }
 
 /// Returns the definition of a helper that only OpenCL has.
-fn opencl_function(word: &str) -> Option<String> {
+fn opencl_function(word: &str) -> Option<Code> {
+    let double = type_name(DType::F64);
     let line = match word {
-        "f32_bits" => "uint f32_bits(float x) { return as_uint(x); }",
-        "f64_bits" => "ulong f64_bits(double x) { return as_ulong(x); }",
-        "f32_from_bits" => "float f32_from_bits(uint x) { return as_float(x); }",
-        "f64_from_bits" => "double f64_from_bits(ulong x) { return as_double(x); }",
+        "double" => return Some(Code::default()),
+        "double2" | "double4" | "double8" | "double16" | "as_double" => {
+            return Some(Code::naming("", &["double"]));
+        }
+        "f32_bits" => "uint f32_bits(float x) { return as_uint(x); }".into(),
+        "f64_bits" => code!("ulong f64_bits({} x) {{ return as_ulong(x); }}", double),
+        "f32_from_bits" => "float f32_from_bits(uint x) { return as_float(x); }".into(),
+        "f64_from_bits" => {
+            code!(
+                "{} f64_from_bits(ulong x) {{ return {}(x); }}",
+                double,
+                Code::helper("as_double")
+            )
+        }
         _ => return None,
     };
-    Some(format!("static inline {line}\n"))
+    Some(code!("static inline {}\n", line))
 }
 
 impl Dialect for OpenCl {
@@ -139,36 +167,36 @@ impl Dialect for OpenCl {
         "OpenCL"
     }
 
-    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
+    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
         match lanes {
-            1 => Some(type_name(dtype).to_string()),
+            1 => Some(type_name(dtype)),
             _ => vector_type(dtype, lanes, mask_bytes),
         }
     }
 
-    fn constant(&self, value: Constant) -> Option<String> {
+    fn constant(&self, value: Constant) -> Option<Code> {
         Some(constant(value))
     }
 
-    fn header(&self, header: &Header) -> Option<String> {
+    fn header(&self, header: &Header) -> Option<Code> {
         let arrays = header.arrays.iter();
         let arrays =
-            arrays.map(|(slot, dtype, _)| format!("__global {}* data{slot}", stored_type(*dtype)));
+            arrays.map(|(slot, dtype, _)| code!("__global {}* data{slot}", stored_type(*dtype)));
         let variables = header.variables.iter();
-        let variables =
-            variables.map(|(name, dtype)| format!("const {} {name}", type_name(*dtype)));
-        let parameters: Vec<String> = arrays.chain(variables).collect();
+        let variables = variables.map(|(name, dtype)| code!("const {} {name}", type_name(*dtype)));
+        let parameters: Vec<Code> = arrays.chain(variables).collect();
+        let parameters = join(&parameters, ", ");
         let size = |dimension: usize| header.group.get(dimension).copied().unwrap_or(1);
         let group = format!("{}, {}, {}", size(0), size(1), size(2));
-        let mut text = format!(
-            "__kernel __attribute__((reqd_work_group_size({group}))) void {}({}) {{\n",
-            header.name,
-            parameters.join(", ")
+        let name = header.name;
+        let mut text = code!(
+            "__kernel __attribute__((reqd_work_group_size({group}))) void {name}({}) {{\n",
+            parameters
         );
         for (name, dtype, size_elements) in &header.locals {
             let kind = stored_type(*dtype);
             let aligned = "__attribute__((aligned(128)))";
-            text += &format!("  __local {kind} {name}[{size_elements}] {aligned};\n");
+            text.push(&code!("  __local {} {name}[{size_elements}] {aligned};\n", kind));
         }
         Some(text)
     }
@@ -185,31 +213,32 @@ impl Dialect for OpenCl {
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
         let is_bool = dtype == DType::Bool;
         let sign = if is_bool { "-" } else { "" };
-        let values: Vec<String> = src.iter().map(|value| format!("{sign}{}", value.text)).collect();
-        let text = (VECTORS.make)(&vector_type(dtype, lanes, 1)?, &values.join(","));
-        Some(Text { text, mask_bytes: is_bool.into() })
+        let values: Vec<Code> = src.iter().map(|value| code!("{sign}{}", value.code)).collect();
+        let values = join(&values, ",");
+        let code = (VECTORS.make)(&vector_type(dtype, lanes, 1)?, &values);
+        Some(Text { code, mask_bytes: is_bool.into() })
     }
 
-    fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
-        let text = (VECTORS.lane)(vector.text, lane);
-        Some(if vector.dtype == DType::Bool { format!("({text}!=0)") } else { text })
+    fn lane(&self, vector: &Value, lane: usize) -> Option<Code> {
+        let code = (VECTORS.lane)(vector.code, lane);
+        Some(if vector.dtype == DType::Bool { code!("({}!=0)", code) } else { code })
     }
 
     fn load(&self, access: &Access) -> Option<Text> {
-        let (text, is_bool) = (lvalue(access)?, access.dtype == DType::Bool);
+        let (element, is_bool) = (lvalue(access)?, access.dtype == DType::Bool);
         Some(match (access.lanes, is_bool) {
-            (1, true) => format!("({text}!=0)").into(),
-            (lanes, true) => Text { text: format!("-as_char{lanes}({text})"), mask_bytes: 1 },
-            _ => text.into(),
+            (1, true) => code!("({}!=0)", element).into(),
+            (lanes, true) => Text { code: code!("-as_char{lanes}({})", element), mask_bytes: 1 },
+            _ => element.into(),
         })
     }
 
-    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+    fn store(&self, access: &Access, value: &Value) -> Option<Code> {
         Some(match (access.lanes, access.dtype) {
             (lanes @ 2.., DType::Bool) => {
-                format!("{} = as_uchar{lanes}(-{});", lvalue(access)?, value.text)
+                code!("{} = as_uchar{lanes}(-{});", lvalue(access)?, value.code)
             }
-            _ => format!("{} = {};", lvalue(access)?, value.text),
+            _ => code!("{} = {};", lvalue(access)?, value.code),
         })
     }
 
@@ -219,14 +248,14 @@ impl Dialect for OpenCl {
 
     fn canonical(&self, value: &Value) -> Text {
         match value.lanes > 1 && value.dtype == DType::Bool {
-            true => Text { text: VECTORS.mask(value, 1), mask_bytes: 1 },
-            false => Text { text: value.text.to_string(), mask_bytes: value.mask_bytes },
+            true => Text { code: VECTORS.mask(value, 1), mask_bytes: 1 },
+            false => Text { code: value.code.clone(), mask_bytes: value.mask_bytes },
         }
     }
 }
 
 /// The accessed element or vector, as an lvalue.
-fn lvalue(access: &Access) -> Option<String> {
+fn lvalue(access: &Access) -> Option<Code> {
     let (array, index) = (access.array, access.index);
     let space = if access.is_local { "__local" } else { "__global" };
     let kind = match access.dtype {
@@ -234,8 +263,8 @@ fn lvalue(access: &Access) -> Option<String> {
         dtype => vector_type(dtype, access.lanes, 0),
     };
     Some(match access.lanes {
-        1 => format!("{array}[{index}]"),
-        _ => format!("*(({space} {}*)(({array}+{index})))", kind?),
+        1 => code!("{}[{}]", array, index),
+        _ => code!("*(({} {}*)(({}+{})))", space, kind?, array, index),
     })
 }
 

@@ -9,6 +9,7 @@
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore};
 
 use crate::Error;
+use crate::code::{Code, Helpers};
 use crate::dialect::dimension_name;
 use crate::ptx_alu::{Registers, alu, class, constant};
 use crate::writer::{check_name, unsupported};
@@ -17,7 +18,7 @@ use crate::writer::{check_name, unsupported};
 ///
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in PTX, or the name is not an identifier.
-pub fn ptx(linear: &Linear) -> Result<String, Error> {
+pub fn ptx(linear: &Linear) -> Result<Code, Error> {
     check_name(&linear.name)?;
     let mut writer = Writer {
         linear,
@@ -41,12 +42,17 @@ pub fn ptx(linear: &Linear) -> Result<String, Error> {
     for position in 0..linear.uops.len() {
         writer.write_uop(position).ok_or_else(|| unsupported("PTX", linear, position))?;
     }
-    Ok(writer.finish())
+    Ok(writer.finish().into())
 }
 
-/// Returns the prelude of a file with these kernels.
-pub fn ptx_prelude(_kernels: &str) -> String {
+/// Returns the prelude of every file: PTX has no helpers.
+pub fn ptx_prelude(_helpers: &Helpers) -> String {
     ".version 7.8\n.target sm_80\n.address_size 64\n".to_string()
+}
+
+/// Returns `None`: PTX has no helpers.
+pub fn ptx_definition(_name: &str) -> Option<Code> {
+    None
 }
 
 struct Writer<'a> {

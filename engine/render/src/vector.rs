@@ -5,34 +5,35 @@
 
 use gradiff_graph::{Constant, DType, Op};
 
+use crate::code::{Code, code, join};
 use crate::dialect::{Alu, Text, Value};
 use crate::helpers::parse_vector;
 use crate::scalar::{as_unsigned, is_half};
 
-type WriteFunction = fn(&str, &str, &[(&str, &str)], &str) -> String;
+type WriteFunction = fn(&Code, &str, &[(&Code, &str)], &Code) -> Code;
 
 /// The vector syntax in which these languages differ.
 pub(crate) struct VectorSyntax {
     /// The name of a vector type; of masks with this number of bytes per lane.
-    pub(crate) type_name: fn(DType, u8, u8) -> Option<String>,
+    pub(crate) type_name: fn(DType, u8, u8) -> Option<Code>,
     /// A vector of this type with these lanes, or the splat of a single value.
-    pub(crate) make: fn(&str, &str) -> String,
+    pub(crate) make: fn(&Code, &Code) -> Code,
     /// A bit cast to this type.
-    pub(crate) bitcast: fn(&str, &str) -> String,
+    pub(crate) bitcast: fn(&Code, &Code) -> Code,
     /// A conversion of the lanes to this type.
-    pub(crate) convert: fn(&str, &str) -> String,
+    pub(crate) convert: fn(&Code, &Code) -> Code,
     /// Selects per lane: `y` where the mask is set, else `z`.
-    pub(crate) select: fn(mask: &str, y: &str, z: &str) -> String,
+    pub(crate) select: fn(mask: &Code, y: &Code, z: &Code) -> Code,
     /// Lane `n` of a vector.
-    pub(crate) lane: fn(&str, usize) -> String,
+    pub(crate) lane: fn(&Code, usize) -> Code,
     /// A constant of exactly these bits.
-    pub(crate) constant: fn(Constant) -> Option<String>,
+    pub(crate) constant: fn(Constant) -> Option<Code>,
     /// A scalar op.
-    pub(crate) scalar: fn(&Alu) -> Option<String>,
+    pub(crate) scalar: fn(&Alu) -> Option<Code>,
     /// A function definition: return type, name, types and names of the parameters, result.
     pub(crate) function: WriteFunction,
     /// The lanes in which two vectors are not equal; true for NaN.
-    pub(crate) not_equal: fn(&str, &str) -> String,
+    pub(crate) not_equal: fn(&Code, &Code) -> Code,
     /// True if vectors of bools are masks: integers as wide as the compared type.
     pub(crate) has_masks: bool,
     /// True if signed arithmetic wraps.
@@ -44,17 +45,17 @@ pub(crate) struct VectorSyntax {
 impl VectorSyntax {
     /// Renders an elementwise op.
     pub(crate) fn alu(&self, alu: &Alu) -> Option<Text> {
-        let (src, from, lanes) = (alu.texts(), alu.from(), alu.lanes);
+        let (src, from, lanes) = (alu.codes(), alu.from(), alu.lanes);
         let kind = (self.type_name)(alu.dtype, lanes, 1)?;
         let is_storage_only = |dtype: DType| is_half(dtype) && !(self.is_native)(dtype);
         if is_storage_only(from) && !matches!(alu.op, Op::Bitcast) {
             return None;
         }
-        let text = match alu.op {
+        let code = match alu.op {
             Op::Cast if from == alu.dtype => return Some(unchanged(&alu.src[0])),
             Op::Cast if is_storage_only(alu.dtype) => return None,
             Op::Cast => return self.cast(alu),
-            Op::Bitcast if from == alu.dtype => src[0].to_string(),
+            Op::Bitcast if from == alu.dtype => src[0].clone(),
             Op::Bitcast if from.size_bytes() != alu.dtype.size_bytes() => return None,
             Op::Bitcast if [from, alu.dtype].contains(&DType::Bool) => return None,
             Op::Bitcast => (self.bitcast)(&kind, src[0]),
@@ -67,57 +68,58 @@ impl VectorSyntax {
             },
         };
         let is_mask = alu.op.is_comparison() && self.has_masks;
-        Some(Text { text, mask_bytes: if is_mask { from.size_bytes() as u8 } else { 0 } })
+        Some(Text { code, mask_bytes: if is_mask { from.size_bytes() as u8 } else { 0 } })
     }
 
     /// Converts a mask to this number of bytes per lane; the bools themselves if the language has
     /// no masks.
-    pub(crate) fn mask(&self, value: &Value, bytes: u8) -> String {
+    pub(crate) fn mask(&self, value: &Value, bytes: u8) -> Code {
         if !self.has_masks || value.mask_bytes == bytes {
-            return value.text.to_string();
+            return value.code.clone();
         }
         let kind = (self.type_name)(DType::Bool, value.lanes, bytes).unwrap_or_default();
-        (self.convert)(&kind, value.text)
+        (self.convert)(&kind, value.code)
     }
 
     fn where_op(&self, alu: &Alu) -> Text {
         let [gate, x, y] = [&alu.src[0], &alu.src[1], &alu.src[2]];
         let is_bool = alu.dtype == DType::Bool;
         let bytes = if is_bool { x.mask_bytes } else { alu.dtype.size_bytes() as u8 };
-        let no = if is_bool { self.mask(y, bytes) } else { y.text.to_string() };
-        let text = (self.select)(&self.mask(gate, bytes), x.text, &no);
-        Text { text, mask_bytes: if is_bool { bytes } else { 0 } }
+        let no = if is_bool { self.mask(y, bytes) } else { y.code.clone() };
+        let code = (self.select)(&self.mask(gate, bytes), x.code, &no);
+        Text { code, mask_bytes: if is_bool { bytes } else { 0 } }
     }
 
     fn bool_op(&self, alu: &Alu) -> Option<Text> {
         let first = alu.src.first()?;
         let second = alu.src.get(1).map(|value| self.mask(value, first.mask_bytes));
-        let (x, y) = (first.text, second.unwrap_or_default());
+        let (x, y) = (first.code, second.unwrap_or_default());
         let not = if self.has_masks { "~" } else { "!" };
-        let text = match (alu.op, self.has_masks) {
-            (Op::Neg, _) => x.to_string(),
-            (Op::Add | Op::Max | Op::Or, _) => format!("({x}|{y})"),
-            (Op::Mul | Op::Min | Op::And, _) => format!("({x}&{y})"),
-            (Op::CmpLt, _) => format!("({not}{x}&{y})"),
-            (Op::Sub | Op::CmpNe | Op::Xor, true) => format!("({x}^{y})"),
-            (Op::Sub | Op::CmpNe | Op::Xor, false) => format!("({x}!={y})"),
+        let code = match (alu.op, self.has_masks) {
+            (Op::Neg, _) => x.clone(),
+            (Op::Add | Op::Max | Op::Or, _) => code!("({}|{})", x, y),
+            (Op::Mul | Op::Min | Op::And, _) => code!("({}&{})", x, y),
+            (Op::CmpLt, _) => code!("({not}{}&{})", x, y),
+            (Op::Sub | Op::CmpNe | Op::Xor, true) => code!("({}^{})", x, y),
+            (Op::Sub | Op::CmpNe | Op::Xor, false) => code!("({}!={})", x, y),
             _ => return None,
         };
-        Some(Text { text, mask_bytes: first.mask_bytes })
+        Some(Text { code, mask_bytes: first.mask_bytes })
     }
 
     /// A constant in all lanes.
-    fn splat(&self, value: Constant, lanes: u8) -> Option<String> {
+    fn splat(&self, value: Constant, lanes: u8) -> Option<Code> {
         let kind = (self.type_name)(value.dtype(), lanes, 1)?;
         Some((self.make)(&kind, &(self.constant)(value)?))
     }
 
-    fn float_op(&self, op: Op, dtype: DType, lanes: u8, src: &[&str]) -> Option<String> {
-        let helper = || format!("{op}_{}x{lanes}({})", dtype.name(), src.join(", "));
+    fn float_op(&self, op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
+        let helper = || Code::call(format!("{op}_{dtype}x{lanes}"), src);
         let sign = match op {
-            Op::Neg => return Some(format!("(-{})", src[0])),
+            Op::Neg => return Some(code!("(-{})", src[0])),
             Op::Recip => {
-                return Some(format!("({}/{})", self.splat(Constant::one(dtype), lanes)?, src[0]));
+                let one = self.splat(Constant::one(dtype), lanes)?;
+                return Some(code!("({}/{})", one, src[0]));
             }
             Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::MulAcc => {
                 return Some(helper());
@@ -132,13 +134,13 @@ impl VectorSyntax {
             Op::CmpNe => return Some((self.not_equal)(src[0], src[1])),
             _ => return None,
         };
-        Some(format!("({}{sign}{})", src[0], src[1]))
+        Some(code!("({}{}{})", src[0], sign, src[1]))
     }
 
-    fn int_op(&self, alu: &Alu) -> Option<String> {
-        let (op, dtype, lanes, src) = (alu.op, alu.from(), alu.lanes, alu.texts());
-        let helper = |op: Op| Some(format!("{op}_{}x{lanes}({})", dtype.name(), src.join(", ")));
-        let infix = |sign: &str| Some(format!("({}{sign}{})", src[0], src[1]));
+    fn int_op(&self, alu: &Alu) -> Option<Code> {
+        let (op, dtype, lanes, src) = (alu.op, alu.from(), alu.lanes, alu.codes());
+        let helper = |op: Op| Some(Code::call(format!("{op}_{dtype}x{lanes}"), &src));
+        let infix = |sign: &str| Some(code!("({}{}{})", src[0], sign, src[1]));
         let sign = match op {
             Op::CDiv | Op::CMod | Op::Max | Op::Min => return helper(op),
             Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return helper(op),
@@ -146,7 +148,8 @@ impl VectorSyntax {
             Op::FloorMod => return helper(Op::CMod),
             Op::Shl | Op::Shr => return helper(op),
             Op::Neg if !dtype.is_signed() => {
-                return Some(format!("({}-{})", self.splat(Constant::zero(dtype), lanes)?, src[0]));
+                let zero = self.splat(Constant::zero(dtype), lanes)?;
+                return Some(code!("({}-{})", zero, src[0]));
             }
             Op::CmpLt => return infix("<"),
             Op::CmpNe => return infix("!="),
@@ -162,17 +165,17 @@ impl VectorSyntax {
         // Signed arithmetic that may overflow is done in the unsigned type.
         let is_unsigned = alu.may_wrap && dtype.is_signed() && !self.wraps;
         let unsigned = (self.type_name)(as_unsigned(dtype), lanes, 1)?;
-        let src: Vec<String> = match is_unsigned {
+        let src: Vec<Code> = match is_unsigned {
             true => src.iter().map(|source| (self.bitcast)(&unsigned, source)).collect(),
-            false => src.iter().map(|source| source.to_string()).collect(),
+            false => src.into_iter().cloned().collect(),
         };
-        let text = match op {
-            Op::Neg => format!("(-{})", src[0]),
-            Op::MulAcc => format!("({}*{}+{})", src[0], src[1], src[2]),
-            _ => format!("({}{sign}{})", src[0], src[1]),
+        let code = match op {
+            Op::Neg => code!("(-{})", src[0]),
+            Op::MulAcc => code!("({}*{}+{})", src[0], src[1], src[2]),
+            _ => code!("({}{}{})", src[0], sign, src[1]),
         };
         let kind = (self.type_name)(dtype, lanes, 1)?;
-        Some(if is_unsigned { (self.bitcast)(&kind, &text) } else { text })
+        Some(if is_unsigned { (self.bitcast)(&kind, &code) } else { code })
     }
 
     fn cast(&self, alu: &Alu) -> Option<Text> {
@@ -189,17 +192,17 @@ impl VectorSyntax {
             (_, DType::Bool) => {
                 let zero = self.splat(Constant::zero(from), lanes)?;
                 let mask_bytes = if self.has_masks { from.size_bytes() as u8 } else { 0 };
-                Text { text: (self.not_equal)(value.text, &zero), mask_bytes }
+                Text { code: (self.not_equal)(value.code, &zero), mask_bytes }
             }
             _ if from.is_float() && to.is_int() || is_half(from) || is_half(to) => {
-                format!("cast_{}_{}x{lanes}({})", from.name(), to.name(), value.text).into()
+                Code::call(format!("cast_{from}_{to}x{lanes}"), &[value.code]).into()
             }
-            _ => (self.convert)(&kind, value.text).into(),
+            _ => (self.convert)(&kind, value.code).into(),
         })
     }
 
     /// Returns the definition of the helper of this name, which computes lane by lane.
-    pub(crate) fn definition(&self, word: &str) -> Option<String> {
+    pub(crate) fn definition(&self, word: &str) -> Option<Code> {
         let (function, dtype, lanes) = parse_vector(word)?;
         let (op, from) = match function.split_once('_') {
             Some(("cast", from)) => (Op::Cast, DType::from_name(from)?),
@@ -209,19 +212,19 @@ impl VectorSyntax {
         let source = (self.type_name)(from, lanes, 1)?;
         let names: Vec<&str> = ["x", "y", "z"].into_iter().take(op.row().arity.0).collect();
         let values = (0..usize::from(lanes)).map(|lane| {
-            let texts: Vec<String> = names.iter().map(|name| (self.lane)(name, lane)).collect();
-            let value = |text| Value { text, dtype: from, lanes: 1, mask_bytes: 0, known: None };
-            let src = texts.iter().map(|text| value(text.as_str())).collect();
+            let code = |name: &&str| (self.lane)(&Code::from(*name), lane);
+            let codes: Vec<Code> = names.iter().map(code).collect();
+            let value = |code| Value { code, dtype: from, lanes: 1, mask_bytes: 0, known: None };
+            let src = codes.iter().map(value).collect();
             (self.scalar)(&Alu { op, dtype, lanes: 1, src, may_wrap: true, min_max: None })
         });
-        let values: Vec<String> = values.collect::<Option<_>>()?;
-        let parameters: Vec<(&str, &str)> =
-            names.iter().map(|name| (source.as_str(), *name)).collect();
-        let value = (self.make)(&kind, &values.join(", "));
+        let values: Vec<Code> = values.collect::<Option<_>>()?;
+        let parameters: Vec<(&Code, &str)> = names.iter().map(|name| (&source, *name)).collect();
+        let value = (self.make)(&kind, &join(&values, ", "));
         Some((self.function)(&kind, word, &parameters, &value))
     }
 }
 
 fn unchanged(value: &Value) -> Text {
-    Text { text: value.text.to_string(), mask_bytes: value.mask_bytes }
+    Text { code: value.code.clone(), mask_bytes: value.mask_bytes }
 }

@@ -12,10 +12,11 @@
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 
 use crate::Error;
+use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
-use crate::helpers::collect;
+use crate::helpers::Definitions;
 use crate::vector::VectorSyntax;
-use crate::wgsl_types::{self, CORE, EXTENDED, Types, not_equal};
+use crate::wgsl_types::{self, CORE, EXTENDED, Types, not_equal, type_name};
 use crate::writer::write;
 
 /// Renders a kernel for a device with f16, and with the types of 64 bits that the kernel uses.
@@ -23,7 +24,7 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in WGSL, or the name is not an
 /// identifier.
-pub fn wgsl(linear: &Linear) -> Result<String, Error> {
+pub fn wgsl(linear: &Linear) -> Result<Code, Error> {
     write(&Wgsl(EXTENDED), linear, &linear.name)
 }
 
@@ -31,25 +32,24 @@ pub fn wgsl(linear: &Linear) -> Result<String, Error> {
 ///
 /// # Errors
 /// As [`wgsl`].
-pub fn wgsl_core(linear: &Linear) -> Result<String, Error> {
+pub fn wgsl_core(linear: &Linear) -> Result<Code, Error> {
     write(&Wgsl(CORE), linear, &linear.name)
 }
 
-/// Returns the prelude of a file with these kernels.
-pub fn wgsl_prelude(kernels: &str) -> String {
-    let definition = |word: &str| {
-        let scalar = wgsl_function(word).or_else(|| wgsl_types::definition(word));
-        scalar.or_else(|| VECTORS.definition(word))
-    };
-    let used = collect(kernels, &definition);
-    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    // The name of the type, or a literal of it: `0.5h`.
-    let is_half = |word: &str| {
-        let digits = word.strip_suffix('h').filter(|digits| !digits.is_empty());
-        word == "f16" || digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
-    };
-    let has_half = [kernels, &used].iter().any(|text| text.split(|c| !is_word(c)).any(is_half));
-    format!("{}{used}", if has_half { "enable f16;\n" } else { "" })
+/// Returns the prelude of a file that uses these helpers.
+///
+/// # Panics
+/// If a helper has no [`wgsl_definition`].
+pub fn wgsl_prelude(helpers: &Helpers) -> String {
+    let definitions = Definitions::of(helpers, wgsl_definition);
+    let enable = if definitions.contain("f16") { "enable f16;\n" } else { "" };
+    format!("{enable}{}", definitions.text)
+}
+
+/// Returns the definition of a helper. The type `f16` is one without, which has to be enabled.
+pub fn wgsl_definition(name: &str) -> Option<Code> {
+    let scalar = wgsl_function(name).or_else(|| wgsl_types::definition(name));
+    scalar.or_else(|| VECTORS.definition(name))
 }
 
 /// A dialect of WGSL.
@@ -57,17 +57,18 @@ struct Wgsl(Types);
 
 const VECTORS: VectorSyntax = VectorSyntax {
     type_name: vector_type,
-    make: |kind, values| format!("{kind}({values})"),
-    bitcast: |kind, value| format!("bitcast<{kind}>({value})"),
-    convert: |kind, value| format!("{kind}({value})"),
-    select: |mask, y, z| format!("select({z}, {y}, {mask})"),
-    lane: |value, lane| format!("{value}.{}", ["x", "y", "z", "w"][lane & 3]),
+    make: |kind, values| code!("{}({})", kind, values),
+    bitcast: |kind, value| code!("bitcast<{}>({})", kind, value),
+    convert: |kind, value| code!("{}({})", kind, value),
+    select: |mask, y, z| code!("select({}, {}, {})", z, y, mask),
+    lane: |value, lane| code!("{}.{}", value, ["x", "y", "z", "w"][lane & 3]),
     constant: |value| EXTENDED.constant(value),
     scalar: |alu| Wgsl(EXTENDED).scalar(alu),
     function: |kind, word, parameters, value| {
-        let parameters: Vec<String> =
-            parameters.iter().map(|(kind, name)| format!("{name}: {kind}")).collect();
-        format!("fn {word}({}) -> {kind} {{ return {value}; }}\n", parameters.join(", "))
+        let parameters: Vec<Code> =
+            parameters.iter().map(|(kind, name)| code!("{name}: {}", kind)).collect();
+        let parameters = join(&parameters, ", ");
+        code!("fn {word}({}) -> {} {{ return {}; }}\n", parameters, kind, value)
     },
     not_equal: crate::wgsl_types::not_equal,
     has_masks: false,
@@ -75,17 +76,25 @@ const VECTORS: VectorSyntax = VectorSyntax {
     is_native: |_| true,
 };
 
-fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<String> {
-    (matches!(lanes, 2 | 4) && EXTENDED.is_native(dtype)).then(|| format!("vec{lanes}<{dtype}>"))
+fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<Code> {
+    let is_possible = matches!(lanes, 2 | 4) && EXTENDED.is_native(dtype);
+    is_possible.then(|| code!("vec{lanes}<{}>", type_name(dtype)))
 }
 
 /// Returns the definition of a scalar helper.
-fn wgsl_function(word: &str) -> Option<String> {
+fn wgsl_function(word: &str) -> Option<Code> {
+    if word == "f16" {
+        return Some(Code::default());
+    }
     let (name, kind) = word.rsplit_once('_')?;
+    let is_nan_f32 = Code::helper("is_nan_f32");
     let text = match word {
         "f32_from_bits" => "(x: u32) -> f32 { return bitcast<f32>(x); }".into(),
         "f64_from_bits" => "(x: u64) -> f64 { return bitcast<f64>(x); }".into(),
-        "is_nan_f16" => "(x: f16) -> bool { return is_nan_f32(f32(x)); }".into(),
+        "is_nan_f16" => {
+            let f16 = type_name(DType::F16);
+            code!("(x: {}) -> bool {{ return {}(f32(x)); }}", f16, is_nan_f32)
+        }
         "is_nan_f32" => {
             "(x: f32) -> bool {\n  return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;\n}".into()
         }
@@ -94,15 +103,19 @@ fn wgsl_function(word: &str) -> Option<String> {
             .into(),
         _ => {
             let dtype = DType::from_name(kind).filter(|dtype| EXTENDED.is_native(*dtype))?;
-            format!("(x: {kind}, y: {kind}) -> {kind} {{{}}}", binary_body(name, dtype)?)
+            let (kind, body) = (type_name(dtype), binary_body(name, dtype)?);
+            code!("(x: {kind}, y: {kind}) -> {kind} {{{body}}}"; kind, body)
         }
     };
-    Some(format!("fn {word}{text}\n"))
+    Some(code!("fn {word}{}\n", text))
 }
 
 /// The body of a helper with two parameters `x` and `y` of a type.
-fn binary_body(name: &str, dtype: DType) -> Option<String> {
-    let select = |sign| format!(" return select(y, x, x {sign} y || is_nan_{dtype}(x)); ");
+fn binary_body(name: &str, dtype: DType) -> Option<Code> {
+    let select = |sign: &str| {
+        let is_nan = Code::helper(format!("is_nan_{dtype}"));
+        code!(" return select(y, x, x {sign} y || {}(x)); ", is_nan)
+    };
     let zero = EXTENDED.constant(Constant::zero(dtype))?;
     Some(match name {
         "max" if dtype.is_float() => select(">"),
@@ -113,14 +126,16 @@ fn binary_body(name: &str, dtype: DType) -> Option<String> {
         "cmod" => " return x % y; ".into(),
         "floordiv" => {
             let one = EXTENDED.constant(Constant::one(dtype))?;
-            format!(
+            code!(
                 "\n  let rest = x % y;\n  \
-                 return x / y - select({zero}, {one}, rest != {zero} && (rest ^ y) < {zero});\n"
+                 return x / y - select({zero}, {one}, rest != {zero} && (rest ^ y) < {zero});\n";
+                zero, one
             )
         }
-        "floormod" => format!(
+        "floormod" => code!(
             "\n  let rest = x % y;\n  \
-             return rest + select({zero}, y, rest != {zero} && (rest ^ y) < {zero});\n"
+             return rest + select({zero}, y, rest != {zero} && (rest ^ y) < {zero});\n";
+            zero
         ),
         _ => return None,
     })
@@ -133,7 +148,7 @@ impl Wgsl {
     }
 
     /// Renders a scalar op.
-    fn scalar(&self, alu: &Alu) -> Option<String> {
+    fn scalar(&self, alu: &Alu) -> Option<Code> {
         // Ops of constants are folded: an overflow in a constant expression is an error.
         let known: Option<Vec<Constant>> = alu.src.iter().map(|value| value.known).collect();
         if let Some(known) = known {
@@ -144,17 +159,17 @@ impl Wgsl {
                 return self.0.constant(value);
             }
         }
-        let (src, from, to) = (alu.texts(), alu.from(), alu.dtype);
+        let (src, from, to) = (alu.codes(), alu.from(), alu.dtype);
         Some(match alu.op {
             Op::Cast => self.0.cast(from, to, src[0])?,
             Op::Bitcast => self.0.bitcast(from, to, src[0])?,
-            Op::Where => format!("select({}, {}, {})", src[2], src[1], src[0]),
+            Op::Where => code!("select({}, {}, {})", src[2], src[1], src[0]),
             op if from == DType::Bool => bool_op(op, &src)?,
             op if self.0.is_float_as_bits(from) => float_as_bits_op(op, from, &src)?,
             op if from.is_float() => float_op(op, from, &src)?,
             op => {
-                let text = int_op(alu, self.0.representation(from)?)?;
-                if may_overflow(alu, op) { self.0.truncate(from, &text)? } else { text }
+                let code = int_op(alu, self.0.representation(from)?)?;
+                if may_overflow(alu, op) { self.0.truncate(from, &code)? } else { code }
             }
         })
     }
@@ -173,35 +188,37 @@ fn is_plain_divisor(alu: &Alu) -> bool {
     divisor.is_some_and(|divisor| divisor != 0 && divisor != -1)
 }
 
-fn bool_op(op: Op, src: &[&str]) -> Option<String> {
+fn bool_op(op: Op, src: &[&Code]) -> Option<Code> {
     let sign = match op {
-        Op::CmpLt => return Some(format!("(!{}&{})", src[0], src[1])),
+        Op::CmpLt => return Some(code!("(!{}&{})", src[0], src[1])),
         Op::Add | Op::Max | Op::Or => "|",
         Op::Mul | Op::Min | Op::And => "&",
         Op::Sub | Op::CmpNe | Op::Xor => "!=",
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], src[1]))
+    Some(code!("({}{}{})", src[0], sign, src[1]))
 }
 
 /// Puts parentheses around an operand that begins with `-`, since two signs would become `--`.
-fn parenthesized(x: &str) -> String {
-    if x.starts_with('-') { format!("({x})") } else { x.to_string() }
+fn parenthesized(x: &Code) -> Code {
+    if x.text.starts_with('-') { code!("({})", x) } else { x.clone() }
 }
 
-fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+fn float_op(op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
     let sign = match op {
-        Op::Neg => return Some(format!("(-{})", parenthesized(src[0]))),
-        Op::Sqrt => return Some(format!("sqrt({})", src[0])),
+        Op::Neg => return Some(code!("(-{})", parenthesized(src[0]))),
+        Op::Sqrt => return Some(code!("sqrt({})", src[0])),
         Op::Recip => {
-            return Some(format!("({}/{})", EXTENDED.constant(Constant::one(dtype))?, src[0]));
+            let one = EXTENDED.constant(Constant::one(dtype))?;
+            return Some(code!("({}/{})", one, src[0]));
         }
         // fma may round the product, so that of f16 is done in f32, where it is exact.
         Op::MulAcc if dtype == DType::F16 => {
-            return Some(format!("f16(fma(f32({}), f32({}), f32({})))", src[0], src[1], src[2]));
+            let [x, y, z] = [0, 1, 2].map(|source| src[source]);
+            return Some(code!("{}(fma(f32({}), f32({}), f32({})))", type_name(dtype), x, y, z));
         }
-        Op::MulAcc => return Some(format!("fma({})", src.join(", "))),
-        Op::Max | Op::Min => return Some(format!("{op}_{}({})", dtype.name(), src.join(", "))),
+        Op::MulAcc => return Some(code!("fma({})", join(src, ", "))),
+        Op::Max | Op::Min => return Some(Code::call(format!("{op}_{dtype}"), src)),
         Op::Add => "+",
         Op::Sub => "-",
         Op::Mul => "*",
@@ -210,44 +227,46 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         Op::CmpNe => return Some(not_equal(src[0], src[1])),
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], parenthesized(src[1])))
+    Some(code!("({}{}{})", src[0], sign, parenthesized(src[1])))
 }
 
 /// Renders an op of a float that is held as its bits, computed in f32 and rounded.
-fn float_as_bits_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-    let wide: Vec<String> = src.iter().map(|source| format!("{dtype}_to_f32({source})")).collect();
-    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
-    let text = float_op(op, DType::F32, &wide)?;
-    Some(if op.is_comparison() { text } else { format!("{dtype}_from_f32({text})") })
+fn float_as_bits_op(op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
+    let to_f32 = |source: &&Code| Code::call(format!("{dtype}_to_f32"), &[source]);
+    let wide: Vec<Code> = src.iter().map(to_f32).collect();
+    let wide: Vec<&Code> = wide.iter().collect();
+    let code = float_op(op, DType::F32, &wide)?;
+    let from_f32 = || Code::call(format!("{dtype}_from_f32"), &[&code]);
+    Some(if op.is_comparison() { code } else { from_f32() })
 }
 
 /// Renders an op of integers that are represented in this type; the result may have to be
 /// truncated.
-fn int_op(alu: &Alu, representation: DType) -> Option<String> {
-    let (op, dtype, src) = (alu.op, alu.from(), alu.texts());
+fn int_op(alu: &Alu, representation: DType) -> Option<Code> {
+    let (op, dtype, src) = (alu.op, alu.from(), alu.codes());
     let known = alu.src.get(1).and_then(Value::known_int);
-    let helper = |op: Op| Some(format!("{op}_{representation}({})", src.join(", ")));
+    let helper = |op: Op| Some(Code::call(format!("{op}_{representation}"), &src));
     let bits = dtype.bits();
     let amount = || match known {
         // A negative literal is not a u32.
-        Some(amount) => format!("{}u", amount.rem_euclid(bits.into())),
-        None => format!("(u32({})&{}u)", src[1], bits - 1),
+        Some(amount) => format!("{}u", amount.rem_euclid(bits.into())).into(),
+        None => code!("(u32({})&{}u)", src[1], bits - 1),
     };
     let sign = match op {
         Op::Neg if dtype.is_unsigned() => {
             let zero = EXTENDED.constant(Constant::zero(representation))?;
-            return Some(format!("({zero}-{})", src[0]));
+            return Some(code!("({}-{})", zero, src[0]));
         }
-        Op::Neg => return Some(format!("(-{})", parenthesized(src[0]))),
+        Op::Neg => return Some(code!("(-{})", parenthesized(src[0]))),
         // Folded, since a product of literals that overflows is an error.
         Op::MulAcc if let [Some(x), Some(y)] = [0, 1].map(|source| alu.src[source].known) => {
             let product = EXTENDED.constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
-            return Some(format!("({product}+{})", parenthesized(src[2])));
+            return Some(code!("({}+{})", product, parenthesized(src[2])));
         }
-        Op::MulAcc => return Some(format!("({}*{}+{})", src[0], src[1], parenthesized(src[2]))),
-        Op::Max | Op::Min => return Some(format!("{op}({})", src.join(", "))),
-        Op::Shl => return Some(format!("({}<<{})", src[0], amount())),
-        Op::Shr => return Some(format!("({}>>{})", src[0], amount())),
+        Op::MulAcc => return Some(code!("({}*{}+{})", src[0], src[1], parenthesized(src[2]))),
+        Op::Max | Op::Min => return Some(code!("{op}({})", join(&src, ", "))),
+        Op::Shl => return Some(code!("({}<<{})", src[0], amount())),
+        Op::Shr => return Some(code!("({}>>{})", src[0], amount())),
         Op::CDiv if is_plain_divisor(alu) => "/",
         Op::CMod if is_plain_divisor(alu) => "%",
         Op::CDiv | Op::CMod => return helper(op),
@@ -264,7 +283,7 @@ fn int_op(alu: &Alu, representation: DType) -> Option<String> {
         Op::Xor => "^",
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], parenthesized(src[1])))
+    Some(code!("({}{}{})", src[0], sign, parenthesized(src[1])))
 }
 
 impl Dialect for Wgsl {
@@ -276,39 +295,41 @@ impl Dialect for Wgsl {
         self.0.representation(dtype).is_none()
     }
 
-    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
+    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
         match lanes {
-            1 => self.0.representation(dtype).map(|dtype| dtype.to_string()),
+            1 => self.0.representation(dtype).map(type_name),
             _ => vector_type(dtype, lanes, mask_bytes).filter(|_| self.0.is_native(dtype)),
         }
     }
 
-    fn constant(&self, value: Constant) -> Option<String> {
+    fn constant(&self, value: Constant) -> Option<Code> {
         self.0.constant(value)
     }
 
-    fn header(&self, header: &Header) -> Option<String> {
-        let mut text = String::new();
+    fn header(&self, header: &Header) -> Option<Code> {
+        let mut text = Code::default();
         for (number, (slot, dtype, is_stored)) in header.arrays.iter().enumerate() {
             let access = if *is_stored { "read_write" } else { "read" };
-            let kind = self.stored_type(*dtype)?;
-            text += &format!(
-                "@group(0) @binding({number}) var<storage, {access}> data{slot}: array<{kind}>;\n"
-            );
+            let kind = type_name(self.stored_type(*dtype)?);
+            text.push(&code!(
+                "@group(0) @binding({number}) var<storage, {access}> data{slot}: array<{}>;\n",
+                kind
+            ));
         }
         for (number, (name, dtype)) in (header.arrays.len()..).zip(&header.variables) {
-            let kind = self.0.representation(*dtype)?;
-            text += &format!("@group(0) @binding({number}) var<uniform> {name}: {kind};\n");
+            let kind = type_name(self.0.representation(*dtype)?);
+            text.push(&code!("@group(0) @binding({number}) var<uniform> {name}: {};\n", kind));
         }
         for (name, dtype, size_elements) in &header.locals {
-            let kind = self.stored_type(*dtype)?;
-            text += &format!("var<workgroup> {name}: array<{kind}, {size_elements}>;\n");
+            let kind = type_name(self.stored_type(*dtype)?);
+            text.push(&code!("var<workgroup> {name}: array<{}, {size_elements}>;\n", kind));
         }
         let size = |dimension: usize| header.group.get(dimension).copied().unwrap_or(1);
-        Some(format!(
-            "{text}@compute @workgroup_size({}, {}, {})\n\
+        Some(code!(
+            "{}@compute @workgroup_size({}, {}, {})\n\
              fn {}(@builtin(workgroup_id) gid: vec3<u32>, \
              @builtin(local_invocation_id) lid: vec3<u32>) {{\n",
+            text,
             size(0),
             size(1),
             size(2),
@@ -335,12 +356,12 @@ impl Dialect for Wgsl {
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
-        let values: Vec<&str> = src.iter().map(|value| value.text).collect();
-        Some((VECTORS.make)(&vector_type(dtype, lanes, 0)?, &values.join(", ")).into())
+        let values: Vec<&Code> = src.iter().map(|value| value.code).collect();
+        Some((VECTORS.make)(&vector_type(dtype, lanes, 0)?, &join(&values, ", ")).into())
     }
 
-    fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
-        Some((VECTORS.lane)(vector.text, lane))
+    fn lane(&self, vector: &Value, lane: usize) -> Option<Code> {
+        Some((VECTORS.lane)(vector.code, lane))
     }
 
     /// Arrays have scalar elements, so lanes are loaded one by one.
@@ -349,65 +370,67 @@ impl Dialect for Wgsl {
         Some(match access.lanes {
             1 => load_lane(0).into(),
             lanes => {
-                let values: Vec<String> = (0..lanes).map(load_lane).collect();
-                (VECTORS.make)(&vector_type(access.dtype, lanes, 0)?, &values.join(", ")).into()
+                let values: Vec<Code> = (0..lanes).map(load_lane).collect();
+                (VECTORS.make)(&vector_type(access.dtype, lanes, 0)?, &join(&values, ", ")).into()
             }
         })
     }
 
-    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+    fn store(&self, access: &Access, value: &Value) -> Option<Code> {
         if access.lanes == 1 {
-            let text = value.text;
-            let stored =
-                if access.dtype == DType::Bool { format!("u32({text})") } else { text.into() };
-            return Some(format!("{} = {stored};", lvalue(access, 0)));
+            let is_bool = access.dtype == DType::Bool;
+            let stored = if is_bool { code!("u32({})", value.code) } else { value.code.clone() };
+            return Some(code!("{} = {};", lvalue(access, 0), stored));
         }
+        let vector = Code::from("vector");
         let stores = (0..access.lanes).map(|lane| {
-            format!("{} = {};", lvalue(access, lane), (VECTORS.lane)("vector", lane.into()))
+            code!("{} = {};", lvalue(access, lane), (VECTORS.lane)(&vector, lane.into()))
         });
-        let stores: Vec<String> = stores.collect();
-        Some(format!("{{ let vector = {}; {} }}", value.text, stores.join(" ")))
+        let stores: Vec<Code> = stores.collect();
+        Some(code!("{{ let vector = {}; {} }}", value.code, join(&stores, " ")))
     }
 
     fn barrier(&self) -> Option<&'static str> {
         Some("workgroupBarrier(); storageBarrier();")
     }
 
-    fn declare(&self, kind: &str, name: &str, value: &str, is_variable: bool) -> String {
-        format!("{} {name}: {kind} = {value};", if is_variable { "var" } else { "let" })
+    fn declare(&self, kind: &Code, name: &str, value: &Code, is_variable: bool) -> Code {
+        let word = if is_variable { "var" } else { "let" };
+        code!("{word} {name}: {} = {};", kind, value)
     }
 
-    fn loop_header(&self, kind: &str, name: &str, end: &str) -> String {
-        format!("for (var {name}: {kind} = 0; {name} < {end}; {name}++) {{")
+    fn loop_header(&self, kind: &Code, name: &str, end: &Code) -> Code {
+        code!("for (var {name}: {} = 0; {name} < {}; {name}++) {{", kind, end)
     }
 
     fn gated_load(
         &self,
-        kind: &str,
+        kind: &Code,
         name: &str,
-        gate: &str,
-        loaded: &str,
-        zero: &str,
-    ) -> Vec<String> {
-        vec![self.declare(kind, name, zero, true), format!("if ({gate}) {{ {name} = {loaded}; }}")]
+        gate: &Code,
+        loaded: &Code,
+        zero: &Code,
+    ) -> Vec<Code> {
+        let load = code!("if ({}) {{ {name} = {}; }}", gate, loaded);
+        vec![self.declare(kind, name, zero, true), load]
     }
 }
 
 /// The value of an accessed element.
-fn element(access: &Access, lane: u8) -> String {
+fn element(access: &Access, lane: u8) -> Code {
     let element = lvalue(access, lane);
-    if access.dtype == DType::Bool { format!("({element}!=0u)") } else { element }
+    if access.dtype == DType::Bool { code!("({}!=0u)", element) } else { element }
 }
 
 /// An accessed element, as an lvalue.
-fn lvalue(access: &Access, lane: u8) -> String {
+fn lvalue(access: &Access, lane: u8) -> Code {
     match lane {
         // A negative literal only occurs behind a false gate, but WGSL rejects it.
-        0 if access.index.parse::<i64>().is_ok_and(|index| index < 0) => {
-            format!("{}[0]", access.array)
+        0 if access.index.text.parse::<i64>().is_ok_and(|index| index < 0) => {
+            format!("{}[0]", access.array).into()
         }
-        0 => format!("{}[{}]", access.array, access.index),
-        _ => format!("{}[{}+{lane}]", access.array, access.index),
+        0 => code!("{}[{}]", access.array, access.index),
+        _ => code!("{}[{}+{lane}]", access.array, access.index),
     }
 }
 

@@ -8,6 +8,7 @@
 
 use gradiff_graph::{Constant, DType};
 
+use crate::code::{Code, code};
 use crate::helpers::in_range;
 use crate::scalar::is_half;
 
@@ -42,6 +43,11 @@ const REPRESENTATIONS: &[(DType, DType)] = &[
     (DType::F64, DType::F64),
 ];
 
+/// The name of a type that the language has.
+pub(crate) fn type_name(dtype: DType) -> Code {
+    if dtype == DType::F16 { Code::helper("f16") } else { dtype.name().into() }
+}
+
 impl Types {
     /// The type of the variables that represent a type; `None` if the dialect cannot represent it.
     pub(crate) fn representation(self, dtype: DType) -> Option<DType> {
@@ -63,10 +69,14 @@ impl Types {
     }
 
     /// The text of a constant, which has exactly its bits.
-    pub(crate) fn constant(self, value: Constant) -> Option<String> {
+    pub(crate) fn constant(self, value: Constant) -> Option<Code> {
         let (dtype, bits, float) = (value.dtype(), value.bits(), value.to_float());
         let is_finite = float.is_some_and(|float| float.is_finite());
-        Some(match dtype {
+        let from_bits = |value: Constant, suffix: &str| {
+            let bits = format!("{:#x}{suffix}", value.bits()).into();
+            Code::call(format!("{}_from_bits", value.dtype()), &[&bits])
+        };
+        let text = match dtype {
             DType::Bool => value.is_true().to_string(),
             DType::I32 if value == Constant::smallest(DType::I32) => "i32(-2147483648)".into(),
             DType::I64 if value == Constant::smallest(DType::I64) => {
@@ -77,101 +87,110 @@ impl Types {
             DType::F64 if is_finite && (bits & 0x7ff0_0000_0000_0000 != 0 || bits == 0) => {
                 format!("{value}lf")
             }
-            DType::F64 => format!("f64_from_bits({bits:#x}lu)"),
+            DType::F64 => return Some(from_bits(value, "lu")),
             // A subnormal literal may be flushed to 0.
             DType::F32 if is_finite && (bits & 0x7f80_0000 != 0 || bits == 0) => {
                 format!("{value}f")
             }
-            DType::F32 => format!("f32_from_bits({bits:#x}u)"),
+            DType::F32 => return Some(from_bits(value, "u")),
             _ if self.is_float_as_bits(dtype) => format!("{bits:#x}u/*{value}*/"),
-            DType::F16 if is_finite && (bits & 0x7c00 != 0 || bits == 0) => format!("{value}h"),
+            // A literal has to be enabled as its type.
+            DType::F16 if is_finite && (bits & 0x7c00 != 0 || bits == 0) => {
+                return Some(Code { text: format!("{value}h"), ..type_name(dtype) });
+            }
             DType::F16 => {
-                let wide = Constant::float(DType::F32, float?);
-                format!("f16(f32_from_bits({:#x}u))", wide.bits())
+                let wide = from_bits(Constant::float(DType::F32, float?), "u");
+                return Some(code!("{}({})", type_name(dtype), wide));
             }
             _ => match self.representation(dtype)? {
                 DType::I32 => value.to_int()?.to_string(),
                 _ => format!("{bits}u"),
             },
-        })
+        };
+        Some(text.into())
     }
 
     /// Renders a cast.
-    pub(crate) fn cast(self, from: DType, to: DType, x: &str) -> Option<String> {
+    pub(crate) fn cast(self, from: DType, to: DType, x: &Code) -> Option<Code> {
         let (source, kind) = (self.representation(from)?, self.representation(to)?);
         let fits = range(to).is_some_and(|(to_min, to_max)| {
             range(from).is_some_and(|(min, max)| to_min <= min && max <= to_max)
         });
+        let f32 = |x: &Code| code!("f32({})", x);
+        let helper = |name: String| Code::call(name, &[x]);
         let convert = |to: DType| match (source, to) {
-            (DType::I32, DType::I64) => format!("i64_from_i32({x})"),
-            _ => format!("{to}({x})"),
+            (DType::I32, DType::I64) => helper("i64_from_i32".into()),
+            _ => code!("{}({})", type_name(to), x),
         };
         Some(match (from, to) {
-            _ if from == to => x.to_string(),
+            _ if from == to => x.clone(),
             // The sign is masked: -0.0 is false as well.
-            (_, DType::Bool) if self.is_float_as_bits(from) => format!("(({x}&0x7fffu)!=0u)"),
+            (_, DType::Bool) if self.is_float_as_bits(from) => code!("(({}&0x7fffu)!=0u)", x),
             (_, DType::Bool) if from.is_float() => {
                 not_equal(x, &self.constant(Constant::zero(from))?)
             }
-            (_, DType::Bool) => format!("({x}!={})", self.constant(Constant::zero(from))?),
+            (_, DType::Bool) => code!("({}!={})", x, self.constant(Constant::zero(from))?),
             _ if self.is_float_as_bits(from) => {
-                self.cast(DType::F32, to, &format!("{from}_to_f32({x})"))?
+                self.cast(DType::F32, to, &helper(format!("{from}_to_f32")))?
             }
-            (DType::F16, _) if to != DType::F32 => {
-                self.cast(DType::F32, to, &format!("f32({x})"))?
-            }
+            (DType::F16, _) if to != DType::F32 => self.cast(DType::F32, to, &f32(x))?,
             (DType::I32 | DType::U32 | DType::I64 | DType::U64, DType::BF16)
             | (DType::F64, DType::F16 | DType::BF16) => {
-                self.cast(DType::F32, to, &format!("f32_odd_{from}({x})"))?
+                self.cast(DType::F32, to, &helper(format!("f32_odd_{from}")))?
             }
             // Integers that are not exact in f32 are infinite in f16.
-            _ if is_half(to) && from != DType::F32 => {
-                self.cast(DType::F32, to, &format!("f32({x})"))?
-            }
-            (DType::F32, _) if self.is_float_as_bits(to) => format!("{to}_from_f32({x})"),
-            (DType::F32 | DType::F64, _) if to.is_int() => format!("{to}_from_{from}({x})"),
-            (DType::I64 | DType::U64, DType::F64) => format!("f64_from_{from}({x})"),
+            _ if is_half(to) && from != DType::F32 => self.cast(DType::F32, to, &f32(x))?,
+            (DType::F32, _) if self.is_float_as_bits(to) => helper(format!("{to}_from_f32")),
+            (DType::F32 | DType::F64, _) if to.is_int() => helper(format!("{to}_from_{from}")),
+            (DType::I64 | DType::U64, DType::F64) => helper(format!("f64_from_{from}")),
             // naga extends by the sign of the target, not of the source: widen first, then change
             // the sign.
             _ if changes_sign_and_widens(source, kind) => {
                 let wide = if source.is_signed() { DType::I64 } else { DType::U64 };
-                format!("{kind}({})", convert(wide))
+                code!("{}({})", type_name(kind), convert(wide))
             }
-            _ if fits && source == kind => x.to_string(),
+            _ if fits && source == kind => x.clone(),
             _ if fits || self.is_native(to) => convert(kind),
             _ if source == kind => self.truncate(to, x)?,
-            _ => self.truncate(to, &format!("{kind}({x})"))?,
+            _ => self.truncate(to, &code!("{}({})", type_name(kind), x))?,
         })
     }
 
     /// Truncates an integer to the width of this type, and extends it to the representation again.
-    pub(crate) fn truncate(self, dtype: DType, x: &str) -> Option<String> {
+    pub(crate) fn truncate(self, dtype: DType, x: &Code) -> Option<Code> {
         match self.is_native(dtype) {
-            true => Some(x.to_string()),
-            false => Some(format!("{dtype}_from_{}({x})", self.representation(dtype)?)),
+            true => Some(x.clone()),
+            false => {
+                let representation = self.representation(dtype)?;
+                Some(Code::call(format!("{dtype}_from_{representation}"), &[x]))
+            }
         }
     }
 
     /// Renders a bit cast.
-    pub(crate) fn bitcast(self, from: DType, to: DType, x: &str) -> Option<String> {
+    pub(crate) fn bitcast(self, from: DType, to: DType, x: &Code) -> Option<Code> {
         if from == to {
-            return Some(x.to_string());
+            return Some(x.clone());
         }
         if from.bits() != to.bits() || [from, to].contains(&DType::Bool) {
             return None;
         }
         if from.bits() >= 32 {
             self.representation(from).and(self.representation(to))?;
-            return Some(format!("bitcast<{to}>({x})"));
+            return Some(code!("bitcast<{to}>({})", x));
         }
         let unsigned = if from.bits() == 8 { DType::U8 } else { DType::U16 };
         let bits = match from {
-            DType::F16 if self.is_native(from) => format!("f16_from_f32(f32({x}))"),
-            _ if from.is_float() => x.to_string(),
+            DType::F16 if self.is_native(from) => {
+                Code::call("f16_from_f32", &[&code!("f32({})", x)])
+            }
+            _ if from.is_float() => x.clone(),
             _ => self.cast(from, unsigned, x)?,
         };
         Some(match to {
-            DType::F16 if self.is_native(to) => format!("f16(f16_to_f32({bits}))"),
+            DType::F16 if self.is_native(to) => {
+                code!("{}({})", type_name(to), Code::call("f16_to_f32", &[&bits]))
+            }
             _ if to.is_float() => bits,
             _ => self.cast(unsigned, to, &bits)?,
         })
@@ -190,12 +209,12 @@ fn range(dtype: DType) -> Option<(i128, i128)> {
 }
 
 /// Inequality of floats. naga's `!=` is false if an operand is NaN.
-pub(crate) fn not_equal(x: &str, y: &str) -> String {
-    format!("(!({x}=={y}))")
+pub(crate) fn not_equal(x: &Code, y: &Code) -> Code {
+    code!("(!({}=={}))", x, y)
 }
 
 /// Returns the definition of the helper of this name, if it is a conversion.
-pub(crate) fn definition(word: &str) -> Option<String> {
+pub(crate) fn definition(word: &str) -> Option<Code> {
     let (first, last) = word.rsplit_once('_')?;
     let last = DType::from_name(last)?;
     let (kind, from, body) = match first.rsplit_once('_')? {
@@ -204,31 +223,35 @@ pub(crate) fn definition(word: &str) -> Option<String> {
         ("f32", "odd") => rounding_to_odd(last)?,
         _ => return None,
     };
-    Some(format!("fn {word}(x: {from}) -> {kind} {{\n{body}}}\n"))
+    let (from, kind) = (type_name(from), type_name(kind));
+    Some(code!("fn {word}(x: {from}) -> {kind} {{\n{body}}}\n"; from, kind, body))
 }
 
 /// The helper that converts one type to another: the representations of its result and of its
 /// parameter, and its body. A float is truncated toward zero to an integer, and gives 0 if it is
 /// out of range.
-fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
-    // The helpers take and give f16 as its bits.
+fn conversion(to: DType, from: DType) -> Option<(DType, DType, Code)> {
+    // The helpers of f16 are for f16 held as bits.
     let types = Types { has_wide: true, ..CORE };
     let (kind, parameter) = (types.representation(to)?, types.representation(from)?);
     let body = match (from, to) {
         (DType::F32 | DType::F64, _) if to.is_int() => {
             let zero = types.constant(Constant::zero(kind))?;
-            format!("  return select({zero}, {kind}(x), {});\n", in_range(from, to, "&&"))
+            let in_range = in_range(from, to, "&&");
+            code!("  return select({}, {}(x), {in_range});\n", zero, type_name(kind))
         }
         (DType::I32, DType::I64) => I64_FROM_I32.into(),
         (DType::I64, DType::F64) => F64_FROM_I64.into(),
         (DType::U64, DType::F64) => F64_FROM_U64.into(),
         _ if from.is_int() && to.is_int() && kind == from => match to.is_signed() {
-            true => format!("  return (x << {0}u) >> {0}u;\n", 32 - to.bits()),
-            false => format!("  return x & {:#x}u;\n", (1u32 << to.bits()) - 1),
+            true => format!("  return (x << {0}u) >> {0}u;\n", 32 - to.bits()).into(),
+            false => format!("  return x & {:#x}u;\n", (1u32 << to.bits()) - 1).into(),
         },
-        (DType::BF16, DType::F32) => "  return f32_from_bits(x << 16u);\n".into(),
+        (DType::BF16, DType::F32) => {
+            Code::naming("  return f32_from_bits(x << 16u);\n", &["f32_from_bits"])
+        }
         (DType::F32, DType::BF16) => BF16_FROM_F32.into(),
-        (DType::F16, DType::F32) => F16_TO_F32.into(),
+        (DType::F16, DType::F32) => Code::naming(F16_TO_F32, &["f32_from_bits"]),
         (DType::F32, DType::F16) => F16_FROM_F32.into(),
         _ => return None,
     };
@@ -280,18 +303,18 @@ const F16_FROM_F32: &str = "  let bits = bitcast<u32>(x);
   return sign | ((digits + (1u << (places - 1u)) - 1u + ((digits >> places) & 1u)) >> places);
 ";
 
-/// The helper that converts a type to f32, rounded to odd, so that a later rounding to fewer bits
-/// gives the same as a single rounding: its result, its parameter and its body.
-fn rounding_to_odd(from: DType) -> Option<(DType, DType, String)> {
+/// Conversions to f32 that round to odd, so that a later rounding to fewer bits is not a double
+/// rounding.
+fn rounding_to_odd(from: DType) -> Option<(DType, DType, Code)> {
     let body = match from {
-        DType::I32 => F32_ODD_I32,
-        DType::U32 => F32_ODD_U32,
-        DType::I64 => F32_ODD_I64,
-        DType::U64 => F32_ODD_U64,
-        DType::F64 => F32_ODD_F64,
+        DType::I32 => F32_ODD_I32.into(),
+        DType::U32 => F32_ODD_U32.into(),
+        DType::I64 => Code::naming(F32_ODD_I64, &["f32_odd_u64"]),
+        DType::U64 => Code::naming(F32_ODD_U64, &["f32_odd_u32"]),
+        DType::F64 => Code::naming(F32_ODD_F64, &["is_nan_f64", "f32_from_bits"]),
         _ => return None,
     };
-    Some((DType::F32, from, body.into()))
+    Some((DType::F32, from, body))
 }
 
 const F32_ODD_I32: &str = "  if (-16777216 < x && x < 16777216) { return f32(x); }

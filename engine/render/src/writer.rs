@@ -10,13 +10,14 @@ use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::bounds::find_wrapping;
+use crate::code::{Code, Piece, code};
 use crate::dialect::{Access, Alu, Dialect, Header, Sources, Text, Value};
 
 /// Deeper expressions are named, for readers and for compilers that limit nested parentheses.
 const HEIGHT_MAX: u32 = 24;
 
 /// Renders a kernel under a name.
-pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<String, Error> {
+pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<Code, Error> {
     check_name(name)?;
     for uop in linear.uops.iter().filter(|uop| uop.dtype != DType::Void) {
         if dialect.is_unsupported(uop.dtype) {
@@ -40,10 +41,10 @@ pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Resul
         let written = writer.write_uop(position);
         written.ok_or_else(|| unsupported(dialect.language(), linear, position))?;
     }
-    if let Some(tail) = dialect.tail(&writer.out) {
-        writer.line(tail);
+    if let Some(tail) = dialect.tail(&writer.out.helpers) {
+        writer.line(&tail);
     }
-    writer.out.push_str("}\n");
+    writer.out.text.push_str("}\n");
     Ok(writer.out)
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn unsupported(language: &'static str, linear: &Linear, position: usi
 /// The text by which the users of a uop refer to it.
 #[derive(Clone, Default)]
 struct Expression {
-    text: String,
+    code: Code,
     mask_bytes: u8,
     /// The depth of nested ops; 0 for names.
     height: u32,
@@ -83,7 +84,7 @@ struct Expression {
 struct Writer<'a> {
     dialect: &'a dyn Dialect,
     linear: &'a Linear,
-    out: String,
+    out: Code,
     depth: usize,
     expressions: Vec<Expression>,
     /// For each uop, true if its value may be inlined into its use.
@@ -111,7 +112,7 @@ impl<'a> Writer<'a> {
         Writer {
             dialect,
             linear,
-            out: String::new(),
+            out: Code::default(),
             depth: 1,
             expressions: vec![Expression::default(); linear.uops.len()],
             is_inline: find_inline(linear),
@@ -158,10 +159,10 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    fn line(&mut self, text: &str) {
-        self.out.extend(std::iter::repeat_n("  ", self.depth));
-        self.out.push_str(text);
-        self.out.push('\n');
+    fn line(&mut self, line: &(impl Piece + ?Sized)) {
+        self.out.text.extend(std::iter::repeat_n("  ", self.depth));
+        self.out.write(line);
+        self.out.text.push('\n');
     }
 
     fn new_name(&mut self, kind: NameKind) -> String {
@@ -181,7 +182,7 @@ impl<'a> Writer<'a> {
             _ => source,
         };
         Some(Value {
-            text: &expression.text,
+            code: &expression.code,
             dtype: source.dtype,
             lanes: source.lanes,
             mask_bytes: expression.mask_bytes,
@@ -196,7 +197,7 @@ impl<'a> Writer<'a> {
         self.linear.uops.get(*uop.src.get(number)? as usize)
     }
 
-    fn type_name(&self, uop: &Instruction, mask_bytes: u8) -> Option<String> {
+    fn type_name(&self, uop: &Instruction, mask_bytes: u8) -> Option<Code> {
         self.dialect.type_name(uop.dtype, uop.lanes, mask_bytes)
     }
 
@@ -205,17 +206,17 @@ impl<'a> Writer<'a> {
         let uop = &self.linear.uops[position];
         let mut expression = Expression::default();
         match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => expression.text = self.dialect.constant(*value)?,
+            (Op::Const, Arg::Const(value)) => expression.code = self.dialect.constant(*value)?,
             (Op::DefineGlobal, Arg::Global(global)) => {
-                expression.text = format!("data{}", global.slot)
+                expression.code = format!("data{}", global.slot).into();
             }
-            (Op::DefineVar, Arg::Var(variable)) => expression.text = variable.name.clone(),
+            (Op::DefineVar, Arg::Var(variable)) => expression.code = variable.name.as_str().into(),
             (Op::DefineLocal, Arg::Local(local)) => {
-                expression.text = format!("local{}", local.number)
+                expression.code = format!("local{}", local.number).into();
             }
             (Op::Barrier, _) => self.line(self.dialect.barrier()?),
             (Op::Index | Op::Sink, _) => {}
-            (Op::Range, _) => expression.text = self.open_range(position)?,
+            (Op::Range, _) => expression.code = self.open_range(position)?.into(),
             (Op::EndRange, _) => {
                 if !self.grid_ranges.iter().any(|(range, ..)| *range == uop.src[0]) {
                     self.depth -= 1;
@@ -230,8 +231,9 @@ impl<'a> Writer<'a> {
                 let src = (0..3).map(|number| self.source(uop, number));
                 let product = self.dialect.product(core, &src.collect::<Option<Vec<_>>>()?)?;
                 let kind = self.type_name(uop, 0)?;
-                expression.text = self.new_name(NameKind::Alu);
-                self.line(&self.dialect.declare(&kind, &expression.text, &product, false));
+                let name = self.new_name(NameKind::Alu);
+                self.line(&self.dialect.declare(&kind, &name, &product, false));
+                expression.code = name.into();
             }
             (op, _) if op.is_elementwise() || matches!(op, Op::Vectorize | Op::Lane) => {
                 expression = self.alu(position)?;
@@ -245,11 +247,11 @@ impl<'a> Writer<'a> {
     /// Opens a loop, or declares an index of the grid.
     fn open_range(&mut self, position: usize) -> Option<String> {
         let uop = &self.linear.uops[position];
-        let (kind, end) = (self.type_name(uop, 0)?, self.source(uop, 0)?.text.to_string());
+        let (kind, end) = (self.type_name(uop, 0)?, self.source(uop, 0)?.code.clone());
         let grid_range = self.grid_ranges.iter().find(|(range, ..)| *range as usize == position);
         if let Some((_, name, text)) = grid_range.cloned() {
-            let declared = self.dialect.declare(&kind, &name, &text, false);
-            self.line(&format!("{declared} /* {end} */"));
+            let declared = self.dialect.declare(&kind, &name, &text.into(), false);
+            self.line(&code!("{} /* {} */", declared, end));
             return Some(name);
         }
         let name = self.new_name(NameKind::Ridx);
@@ -262,20 +264,21 @@ impl<'a> Writer<'a> {
         let uop = &self.linear.uops[position];
         let start = self.dialect.canonical(&self.source(uop, 0)?);
         let kind = self.type_name(uop, start.mask_bytes)?;
-        let text = self.new_name(NameKind::Acc);
+        let name = self.new_name(NameKind::Acc);
         let declared = match self.is_outer[position] {
-            true => self.dialect.declare_outer(&kind, &text, &start.text),
-            false => self.dialect.declare(&kind, &text, &start.text, true),
+            true => self.dialect.declare_outer(&kind, &name, &start.code),
+            false => self.dialect.declare(&kind, &name, &start.code, true),
         };
         self.line(&declared);
-        Some(Expression { text, mask_bytes: start.mask_bytes, height: 0, is_volatile: true })
+        let code = name.into();
+        Some(Expression { code, mask_bytes: start.mask_bytes, height: 0, is_volatile: true })
     }
 
     fn assign(&mut self, uop: &Instruction) -> Option<Expression> {
         let variable = *uop.src.first()? as usize;
         let mut expression = self.expressions.get(variable)?.clone();
         let value = self.dialect.canonical(&self.source(uop, 1)?);
-        self.line(&format!("{} = {};", expression.text, value.text));
+        self.line(&code!("{} = {};", expression.code, value.code));
         (expression.height, expression.is_volatile) = (0, true);
         Some(expression)
     }
@@ -289,8 +292,8 @@ impl<'a> Writer<'a> {
         let index = self.source_uop(uop, 0)?;
         let array = self.source_uop(index, 0)?;
         let access = Access {
-            array: self.source(index, 0)?.text,
-            index: self.source(index, 1)?.text,
+            array: &self.source(index, 0)?.code.text,
+            index: self.source(index, 1)?.code,
             dtype: value.dtype,
             lanes: value.lanes,
             is_local: array.op == Op::DefineLocal,
@@ -307,31 +310,32 @@ impl<'a> Writer<'a> {
             _ => None,
         };
         let kind = self.type_name(uop, loaded.mask_bytes)?;
-        let gate = gate.map(|gate| gate.text.to_string());
+        let gate = gate.map(|gate| gate.code.clone());
         prefetch.iter().for_each(|prefetch| self.line(prefetch));
-        let text = self.new_name(NameKind::Val);
+        let name = self.new_name(NameKind::Val);
         match gate {
             Some(gate) => {
                 let zero = self.zero(uop)?;
-                for line in self.dialect.gated_load(&kind, &text, &gate, &loaded.text, &zero) {
+                for line in self.dialect.gated_load(&kind, &name, &gate, &loaded.code, &zero) {
                     self.line(&line);
                 }
             }
-            None => self.line(&self.dialect.declare(&kind, &text, &loaded.text, false)),
+            None => self.line(&self.dialect.declare(&kind, &name, &loaded.code, false)),
         }
-        Some(Expression { text, mask_bytes: loaded.mask_bytes, ..Expression::default() })
+        let code = name.into();
+        Some(Expression { code, mask_bytes: loaded.mask_bytes, ..Expression::default() })
     }
 
     /// The zero of a uop's type.
-    fn zero(&self, uop: &Instruction) -> Option<String> {
+    fn zero(&self, uop: &Instruction) -> Option<Code> {
         let value = Constant::zero(uop.dtype);
-        let text = self.dialect.constant(value)?;
+        let code = self.dialect.constant(value)?;
         if uop.lanes == 1 {
-            return Some(text);
+            return Some(code);
         }
         let known = Some(value);
-        let zero = Value { text: &text, dtype: uop.dtype, lanes: 1, mask_bytes: 0, known };
-        Some(self.dialect.vectorize(uop.dtype, uop.lanes, &[zero])?.text)
+        let zero = Value { code: &code, dtype: uop.dtype, lanes: 1, mask_bytes: 0, known };
+        Some(self.dialect.vectorize(uop.dtype, uop.lanes, &[zero])?.code)
     }
 
     fn store(&mut self, uop: &Instruction) -> Option<()> {
@@ -339,10 +343,10 @@ impl<'a> Writer<'a> {
         let stored = self.source_uop(uop, 1)?;
         let (access, gate) = self.access(uop, stored)?;
         let value =
-            Value { text: &value.text, mask_bytes: value.mask_bytes, ..self.source(uop, 1)? };
+            Value { code: &value.code, mask_bytes: value.mask_bytes, ..self.source(uop, 1)? };
         let store = self.dialect.store(&access, &value)?;
         match gate {
-            Some(gate) => self.line(&format!("if ({}) {{ {store} }}", gate.text)),
+            Some(gate) => self.line(&code!("if ({}) {{ {} }}", gate.code, store)),
             None => self.line(&store),
         }
         Some(())
@@ -355,14 +359,14 @@ impl<'a> Writer<'a> {
         let is_volatile = sources().any(|source| source.is_volatile);
         // A lane of a name needs no name of its own.
         let is_named_lane = uop.op == Op::Lane && height == 1 && !is_volatile;
-        let Text { text, mask_bytes } = self.alu_text(position)?;
+        let Text { code, mask_bytes } = self.alu_text(position)?;
         if is_named_lane || self.is_inline[position] && height < HEIGHT_MAX {
             let height = if is_named_lane { 0 } else { height };
-            return Some(Expression { text, mask_bytes, height, is_volatile });
+            return Some(Expression { code, mask_bytes, height, is_volatile });
         }
         let (kind, name) = (self.type_name(uop, mask_bytes)?, self.new_name(NameKind::Alu));
-        self.line(&self.dialect.declare(&kind, &name, &text, false));
-        Some(Expression { text: name, mask_bytes, ..Expression::default() })
+        self.line(&self.dialect.declare(&kind, &name, &code, false));
+        Some(Expression { code: name.into(), mask_bytes, ..Expression::default() })
     }
 
     /// The expression of an elementwise op, vector or lane.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gradiff_graph::{BoundedLinear, DType, Linear, Target, Vectors};
+use gradiff_render::{Code, Helpers};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -361,8 +362,10 @@ struct SourceFile {
 impl SourceFile {
     /// Creates the file of some kernels of one kind.
     fn new(kernels: &[&UniqueKernel], kind: KernelKind) -> SourceFile {
-        let mut functions = String::new();
+        let (mut functions, mut helpers) = (String::new(), Helpers::default());
         for UniqueKernel { name, body, parameter_count, is_threaded, .. } in kernels {
+            helpers.extend(&body.helpers);
+            let body = &body.text;
             let mut arguments: Vec<String> =
                 (0..*parameter_count).map(|n| format!("data[{n}]")).collect();
             arguments.extend(is_threaded.then(|| "step".to_string()));
@@ -373,7 +376,7 @@ impl SourceFile {
                  {{ (void)step; {name}({arguments}); }}\n"
             ));
         }
-        let text = gradiff_render::c_prelude(&functions) + &functions;
+        let text = gradiff_render::c_prelude(&helpers) + &functions;
         let names = kernels.iter().map(|kernel| kernel.name.clone()).collect();
         SourceFile { text, names, kind }
     }
@@ -383,7 +386,7 @@ impl SourceFile {
 struct UniqueKernel {
     name: String,
     /// The text from the parameter list on.
-    body: String,
+    body: Code,
     parameter_count: usize,
     /// True if it takes the index of an iteration.
     is_threaded: bool,
@@ -405,9 +408,11 @@ impl UniqueKernels {
         let threaded = threads::extract_iteration(kernel);
         let (body_kernel, iterations) =
             threaded.as_ref().map_or((kernel, 1), |(iteration, count)| (iteration, *count));
-        let text = gradiff_render::c_named(body_kernel, "kernel")?;
-        let body = text.strip_prefix("void kernel").unwrap_or(&text).to_string();
-        if let Some(number) = self.number_of.get(&body) {
+        let mut body = gradiff_render::c_named(body_kernel, "kernel")?;
+        if let Some(text) = body.text.strip_prefix("void kernel") {
+            body.text = text.to_string();
+        }
+        if let Some(number) = self.number_of.get(&body.text) {
             return Ok((*number, iterations));
         }
         let number = self.list.len();
@@ -416,7 +421,7 @@ impl UniqueKernels {
             name = format!("{name}_b{number}");
         }
         self.names.insert(name.clone());
-        self.number_of.insert(body.clone(), number);
+        self.number_of.insert(body.text.clone(), number);
         let (parameter_count, is_threaded) = (signature.parameters.len(), threaded.is_some());
         let is_narrow = |dtype: DType| dtype.is_int() && dtype.bits() < 32;
         let kind = KernelKind {
@@ -424,7 +429,7 @@ impl UniqueKernels {
                 .uops
                 .iter()
                 .any(|uop| uop.op.is_elementwise() && is_narrow(uop.dtype)),
-            is_long: LONG_LINES < body.lines().count(),
+            is_long: LONG_LINES < body.text.lines().count(),
         };
         self.list.push(UniqueKernel { name, body, parameter_count, is_threaded, kind });
         Ok((number, iterations))

@@ -20,6 +20,7 @@ use cudarc::driver::sys::{
     CUmemPool_attribute, CUmodule, CUstream,
 };
 use gradiff_graph::{BoundedLinear, DType, Groups, Linear, Target};
+use gradiff_render::Code;
 use smallvec::SmallVec;
 
 use crate::device::bounded_linears;
@@ -229,7 +230,7 @@ impl Device for Cuda {
             .map(|kernel| Launch::new("cuda", &target, kernel))
             .collect::<Result<_, _>>()?;
         let texts = Texts::new("cuda", "cuda", &kernels)?;
-        let module = |part: &[(String, String)]| {
+        let module = |part: &[(String, Code)]| {
             let (text, kernels) = texts.file(part);
             let code = nvrtc::code(&text, self.arch, &self.include);
             let code = code.map_err(|stderr| Error::CompilerFailed {

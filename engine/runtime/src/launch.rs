@@ -1,6 +1,7 @@
 //! Shared code of the devices: launch sizes, the cost of a kernel, and texts without duplicates.
 
 use gradiff_graph::{Arg, AxisKind, Instruction, Linear, Op, Target};
+use gradiff_render::{Code, Helpers};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
@@ -102,10 +103,10 @@ pub(crate) fn executed_uops(kernel: &Linear) -> i128 {
 /// The texts of kernels in a language, without duplicates and with unique names.
 pub(crate) struct Texts {
     /// Name and text.
-    pub(crate) named: Vec<(String, String)>,
+    pub(crate) named: Vec<(String, Code)>,
     /// For each kernel, the number of its text.
     pub(crate) number_of: Vec<usize>,
-    prelude: fn(&str) -> String,
+    prelude: fn(&Helpers) -> String,
 }
 
 impl Texts {
@@ -121,33 +122,36 @@ impl Texts {
         })?;
         let mut known: FxHashMap<String, usize> = FxHashMap::default();
         let mut names: FxHashSet<String> = FxHashSet::default();
-        let mut named: Vec<(String, String)> = Vec::new();
+        let mut named: Vec<(String, Code)> = Vec::new();
         let mut number_of = Vec::with_capacity(kernels.len());
         for kernel in kernels {
-            let mut text = (language.render)(kernel)?;
-            if let Some(number) = known.get(&text) {
+            let mut code = (language.render)(kernel)?;
+            if let Some(number) = known.get(&code.text) {
                 number_of.push(*number);
                 continue;
             }
-            known.insert(text.clone(), named.len());
+            known.insert(code.text.clone(), named.len());
             let mut name = kernel.name.clone();
             if !names.insert(name.clone()) {
                 name = format!("{}_b{}", kernel.name, named.len());
                 let uops = kernel.uops.clone();
-                text = (language.render)(&Linear { name: name.clone(), uops })?;
+                code = (language.render)(&Linear { name: name.clone(), uops })?;
                 names.insert(name.clone());
             }
             number_of.push(named.len());
-            named.push((name, text));
+            named.push((name, code));
         }
         Ok(Texts { named, number_of, prelude: language.prelude })
     }
 
     /// A file of some of the texts, and the names of their kernels for messages.
-    pub(crate) fn file(&self, part: &[(String, String)]) -> (String, String) {
-        let bodies: Vec<&str> = part.iter().map(|(_, text)| text.as_str()).collect();
-        let bodies = bodies.join("\n");
+    pub(crate) fn file(&self, part: &[(String, Code)]) -> (String, String) {
+        let (mut bodies, mut helpers) = (Vec::new(), Helpers::default());
+        for (_, code) in part {
+            bodies.push(code.text.as_str());
+            helpers.extend(&code.helpers);
+        }
         let names: Vec<&str> = part.iter().map(|(name, _)| name.as_str()).collect();
-        (format!("{}\n{bodies}", (self.prelude)(&bodies)), names.join(", "))
+        (format!("{}\n{}", (self.prelude)(&helpers), bodies.join("\n")), names.join(", "))
     }
 }

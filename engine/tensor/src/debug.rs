@@ -40,7 +40,7 @@ pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Erro
         eprintln!("{}{}", tree(&kernel.ast), kernel.linear);
     }
     if 4 <= level {
-        eprintln!("{}", gradiff_render::c(&kernel.linear)?);
+        eprintln!("{}", gradiff_render::c(&kernel.linear)?.text);
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn panics_belong_to_the_crate_in_which_they_arise() {
-        let problem = catch(|| gradiff::render::c_prelude("")).map(drop);
+        let problem = catch(|| gradiff::render::c_prelude(&Default::default())).map(drop);
         assert_eq!(problem, Ok(()));
         let problem = catch(|| panic!("here")).expect_err("it panics");
         assert_eq!((problem.as_str(), room(&problem)), ("panic: here", None));

@@ -73,7 +73,8 @@ pub(crate) fn show_program(program: &Program, shown: Shown<'_>) -> Result<String
         text += &format!("# kernel {number}\n");
         match (shown.stage, language(shown.stage)) {
             (_, Some(language)) => {
-                text += &(language.render)(&item.linear).map_err(|error| error.to_string())?;
+                let code = (language.render)(&item.linear).map_err(|error| error.to_string())?;
+                text += &code.text;
             }
             ("schedule", _) => text += &item.ast.to_text(),
             ("uops", _) => text += &item.linear.to_string(),

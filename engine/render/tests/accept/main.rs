@@ -1,6 +1,7 @@
 //! Real compilers accept the text of representative kernels, and refuse wrong text.
 
 mod compilers;
+mod helpers;
 mod kernels;
 mod products;
 mod texts;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use gradiff_graph::Linear;
-use gradiff_render::{LANGUAGES, Language};
+use gradiff_render::{Code, LANGUAGES, Language};
 use gradiff_skip::{or_skip, skip};
 
 use compilers::{COMPILERS, Compiler};
@@ -28,7 +29,7 @@ const UNSUPPORTED: [(&str, &[&str]); 8] = [
 ];
 
 /// Renders the representative kernels; returns the texts and the names of the refused kernels.
-fn texts(language: &Language) -> (Vec<String>, Vec<String>) {
+fn texts(language: &Language) -> (Vec<Code>, Vec<String>) {
     let (mut texts, mut refused) = (Vec::new(), Vec::new());
     for kernel in kernels::representative(language) {
         match (language.render)(&kernel) {
@@ -40,7 +41,7 @@ fn texts(language: &Language) -> (Vec<String>, Vec<String>) {
 }
 
 /// The kernels of the reviewed snapshots of a language, with distinct names.
-fn snapshots(language: &Language) -> Vec<String> {
+fn snapshots(language: &Language) -> Vec<Code> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../snapshots/kernels");
     let folders = std::fs::read_dir(root).expect("the folder of snapshots");
     let folders = folders.map(|entry| entry.expect("an entry").path());
@@ -60,7 +61,8 @@ fn snapshots(language: &Language) -> Vec<String> {
         let (_, text) = text[3..].split_once("---\n").expect("a head");
         for part in text.split("# kernel ").skip(1) {
             let (_, kernel) = part.split_once('\n').expect("a number");
-            kernels.push(renamed(kernel, kernels.len()));
+            let text = renamed(kernel, kernels.len());
+            kernels.push(Code { helpers: helpers::named(language, &text), text });
         }
     }
     kernels
@@ -116,9 +118,12 @@ fn language_of(compiler: &Compiler) -> &'static Language {
 }
 
 /// Joins texts and preludes to files as a compiler takes them.
-fn files(compiler: &Compiler, language: &Language, texts: &[String]) -> Vec<String> {
-    let texts = if compiler.takes_single_kernels() { texts.to_vec() } else { vec![texts.concat()] };
-    texts.into_iter().map(|text| (language.prelude)(&text) + &text).collect()
+fn files(compiler: &Compiler, language: &Language, texts: &[Code]) -> Vec<String> {
+    let file = |code: &Code| (language.prelude)(&code.helpers) + &code.text;
+    match compiler.takes_single_kernels() {
+        true => texts.iter().map(file).collect(),
+        false => vec![file(&texts.iter().collect())],
+    }
 }
 
 #[test]
@@ -168,21 +173,24 @@ fn compilers_refuse_wrong_text() {
             "ptx" => ("E_floordiv_i32", "%r9", "%r77"),
             _ => ("E_floordiv_i32", "val0", "val77"),
         };
-        let kernel = texts.iter().find(|text| text.contains(name)).expect("a kernel of this name");
-        assert_eq!(check(&((language.prelude)(kernel) + kernel)), Ok(()), "{}", compiler.name);
+        let kernel = texts.iter().find(|kernel| kernel.text.contains(name));
+        let Code { text: kernel, helpers } = kernel.expect("a kernel of this name");
+        let prelude = (language.prelude)(helpers);
+        assert_eq!(check(&(prelude.clone() + kernel)), Ok(()), "{}", compiler.name);
         let last = kernel.rfind(value).expect("the value is used");
         let wrong = format!("{}{undefined}{}", &kernel[..last], &kernel[last + value.len()..]);
-        assert!(check(&((language.prelude)(&wrong) + &wrong)).is_err(), "{}", compiler.name);
+        assert!(check(&(prelude + &wrong)).is_err(), "{}", compiler.name);
         assert!(check(kernel).is_err(), "{} needs no prelude", compiler.name);
     }
 }
 
 /// The assembly that gcc generates for a machine with 512-bit vectors; an error without gcc.
 fn assembly(kernel: &Linear) -> std::io::Result<String> {
-    let text = gradiff_render::c(kernel).expect("C has it");
+    let code = gradiff_render::c(kernel).expect("C has it");
     let directory = tempfile::tempdir().expect("a directory");
     let source = directory.path().join("kernel.c");
-    std::fs::write(&source, gradiff_render::c_prelude(&text) + &text).expect("written");
+    let text = gradiff_render::c_prelude(&code.helpers) + &code.text;
+    std::fs::write(&source, text).expect("written");
     let flags = ["-std=c99", "-O2", "-mavx512f", "-mfma", "-fwrapv", "-ffp-contract=off"];
     let output = Command::new("gcc").args(flags).args(["-S", "-o", "-"]).arg(&source).output();
     let output = output?;

@@ -11,7 +11,7 @@ use crate::kernels::{choice, constants, copy, elementwise, group, lanes, product
 /// The prelude and the text of a kernel, or the error.
 fn text(language: &Language, kernel: &Linear) -> String {
     match (language.render)(kernel) {
-        Ok(text) => (language.prelude)(&text) + &text,
+        Ok(code) => (language.prelude)(&code.helpers) + &code.text,
         Err(error) => format!("{error}\n"),
     }
 }

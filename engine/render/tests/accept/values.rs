@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
-use gradiff_render::{LANGUAGES, Language};
+use gradiff_render::{Code, LANGUAGES, Language};
 use gradiff_skip::or_skip;
 
 use crate::compilers::{STAND_INS, find_clang, first};
@@ -409,14 +409,14 @@ fn host(cases: &[Case], takes_list: bool) -> String {
 
 /// The file of kernels, each behind a function `run0`, `run1`, ...
 fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
-    let (mut text, mut wrappers) = (String::new(), String::new());
+    let (mut code, mut wrappers) = (Code::default(), String::new());
     for (number, case) in cases.iter().enumerate() {
         let (mut kernel, function) = (case.kernel.clone(), format!("run{number}"));
         kernel.name = match runner.wrap {
             Some(_) => format!("{}_{number}", kernel.name),
             None => function.clone(),
         };
-        text += &(language.render)(&kernel).expect("checked before");
+        code.push(&(language.render)(&kernel).expect("checked before"));
         if let Some(wrap) = runner.wrap {
             let globals = kernel.globals();
             let types: Vec<&str> =
@@ -424,7 +424,7 @@ fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
             wrappers += &wrap(&kernel, &function, &types);
         }
     }
-    let text = (language.prelude)(&text) + &text;
+    let text = (language.prelude)(&code.helpers) + &code.text;
     match language.name {
         // The indices of group and thread, which the wrappers count.
         "cuda" => {

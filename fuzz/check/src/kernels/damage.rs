@@ -142,8 +142,9 @@ fn are_in_warps(kernel: &Linear) -> bool {
 /// A panic.
 fn render(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     let language = &LANGUAGES[draw.below(LANGUAGES.len())];
-    let text = crate::catch(|| (language.render)(kernel).map(|text| (language.prelude)(&text)));
-    text.map(|_| ()).map_err(|panic| format!("in {}: {panic}", language.name))
+    let render = || (language.render)(kernel).map(|code| (language.prelude)(&code.helpers));
+    let prelude = crate::catch(render);
+    prelude.map(|_| ()).map_err(|panic| format!("in {}: {panic}", language.name))
 }
 
 /// The kernel with one change.

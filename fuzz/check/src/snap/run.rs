@@ -5,6 +5,7 @@
 //! renders the same text; another text is not run.
 
 use gradiff::graph::Linear;
+use gradiff::render::{Code, LANGUAGES};
 
 use super::cost::Cost;
 use super::kept::{Kept, kept};
@@ -44,8 +45,11 @@ fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
         let cost = Cost::of(kernel).map_err(|why| at(number, why))?;
         is_runnable(kernel, &cost).map_err(|why| at(number, why))?;
     }
-    let pairs: Vec<(&Linear, &str)> = kernels.iter().copied().zip(texts).collect();
-    let compiled = match compile(kept.shown().stage, &pairs) {
+    let stage = kept.shown().stage;
+    let codes = kernels.iter().zip(texts).map(|(kernel, text)| with_helpers(stage, kernel, text));
+    let codes: Vec<Code> = codes.collect::<Result<_, _>>()?;
+    let pairs: Vec<(&Linear, &Code)> = kernels.iter().copied().zip(&codes).collect();
+    let compiled = match compile(stage, &pairs) {
         Ok(compiled) => compiled,
         Err(Uncompiled::NotHere(why)) => return Err(why),
         Err(Uncompiled::Wrong(why)) => return Ok(Outputs::Different(why)),
@@ -60,6 +64,15 @@ fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
         }
     }
     Ok(Outputs::Same)
+}
+
+/// The text of a kernel in a language, with the helpers that this build's text of it names.
+fn with_helpers(language: &str, kernel: &Linear, text: &str) -> Result<Code, String> {
+    let language = LANGUAGES.iter().find(|known| known.name == language);
+    let rendered = language.map(|language| (language.render)(kernel));
+    let rendered = rendered.ok_or_else(|| String::from("it is no text of a language"))?;
+    let Code { helpers, .. } = rendered.map_err(|error| error.to_string())?;
+    Ok(Code { text: text.to_owned(), helpers })
 }
 
 /// The texts of the kernels of a snapshot.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gradiff::graph::{AxisKind, BoundedLinear, DType, Linear, Op, Target};
+use gradiff::render::Code;
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
 use super::host::{Argument, Host, Launch, Problem, compiler};
@@ -40,22 +41,23 @@ impl Texts {
     /// The message of the compiler.
     pub(crate) fn compile_texts(
         &self,
-        kernels: &[(&Linear, &str)],
+        kernels: &[(&Linear, &Code)],
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let text: String = kernels.iter().map(|(_, text)| *text).collect();
-        let call = |(number, (kernel, _)): (usize, &(&Linear, &str))| {
+        let code: Code = kernels.iter().map(|(_, code)| *code).collect();
+        let call = |(number, (kernel, _)): (usize, &(&Linear, &Code))| {
             let dtypes: Vec<DType> = kernel.globals().iter().map(|(_, dtype)| *dtype).collect();
             (self.language.call)(&format!("call_k{number}"), &kernel.name, &dtypes)
         };
         let calls: String = kernels.iter().enumerate().map(call).collect();
-        let kernels_text = (self.language.adapt)(&((self.text.prelude)(&text) + &text));
+        let kernels_text = (self.text.prelude)(&code.helpers) + &code.text;
+        let kernels_text = (self.language.adapt)(&kernels_text);
         let file = [self.language.head, &kernels_text, &calls].concat();
         let compiler = compiler().map_err(Problem::Machine);
         let object = compiler.and_then(|compiler| compiler.object(self.language, &file));
         let names = || kernels.iter().map(|(kernel, _)| kernel.name.as_str()).collect::<Vec<_>>();
         let object = object.map_err(|problem| error(problem, names().join(", ")))?;
         let host = Arc::new(Mutex::new(Host::new(&object)));
-        let compiled = |(number, (kernel, _)): (usize, &(&Linear, &str))| {
+        let compiled = |(number, (kernel, _)): (usize, &(&Linear, &Code))| {
             let executable: Arc<dyn Executable> =
                 Arc::new(Compiled { kernel: (*kernel).clone(), number, host: host.clone() });
             executable
@@ -76,13 +78,13 @@ impl Device for Texts {
         // Kernels of several programs may share a name.
         let named = |(number, kernel): (usize, &&BoundedLinear)| -> Result<_, Error> {
             let kernel = Linear { name: format!("k{number}"), uops: kernel.uops.clone() };
-            let text = (self.text.render)(&kernel)?;
-            Ok((kernel, text))
+            let code = (self.text.render)(&kernel)?;
+            Ok((kernel, code))
         };
-        let named: Vec<(Linear, String)> =
+        let named: Vec<(Linear, Code)> =
             kernels.iter().enumerate().map(named).collect::<Result<_, _>>()?;
-        let texts: Vec<(&Linear, &str)> =
-            named.iter().map(|(kernel, text)| (kernel, text.as_str())).collect();
+        let texts: Vec<(&Linear, &Code)> =
+            named.iter().map(|(kernel, code)| (kernel, code)).collect();
         self.compile_texts(&texts)
     }
 

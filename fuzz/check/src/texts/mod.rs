@@ -16,6 +16,7 @@ mod wgsl;
 use std::sync::Arc;
 
 use gradiff::graph::Linear;
+use gradiff::render::Code;
 use gradiff::runtime::{Device, Error, Executable};
 
 /// The device that runs texts in a language.
@@ -34,9 +35,9 @@ pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
 /// there is no compiler, or no text.
 pub(crate) fn is_c(kernel: &Linear) -> Option<bool> {
     let language = gradiff::render::LANGUAGES.iter().find(|language| language.name == "c")?;
-    let text = (language.render)(kernel).ok()?;
+    let code = (language.render)(kernel).ok()?;
     let kernel = format!("const void *kernel_of_text = (const void *){};\n", kernel.name);
-    host::is_valid_c(&((language.prelude)(&text) + &text + &kernel))
+    host::is_valid_c(&((language.prelude)(&code.helpers) + &code.text + &kernel))
 }
 
 /// The reason why a text was not compiled.
@@ -53,7 +54,7 @@ pub(crate) enum Uncompiled {
 /// See [`Uncompiled`].
 pub(crate) fn compile(
     language: &str,
-    kernels: &[(&Linear, &str)],
+    kernels: &[(&Linear, &Code)],
 ) -> Result<Vec<Arc<dyn Executable>>, Uncompiled> {
     let classify = |error: Error| match error {
         Error::CompilerUnusable { .. } => Uncompiled::NotHere(error.to_string()),
@@ -61,7 +62,7 @@ pub(crate) fn compile(
     };
     if language == "ptx" {
         let ptx = ptx::Ptx::open().map_err(Uncompiled::NotHere)?;
-        let compile = |(kernel, text): &(&Linear, &str)| ptx.compile_text(kernel, text);
+        let compile = |(kernel, code): &(&Linear, &Code)| ptx.compile_text(kernel, code);
         return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(classify);
     }
     if let "wgsl" | "wgsl-core" = language {
@@ -69,7 +70,7 @@ pub(crate) fn compile(
         if let Some(reason) = kernels.iter().find_map(|(kernel, _)| wgsl.unsupported(kernel)) {
             return Err(Uncompiled::NotHere(reason));
         }
-        let compile = |(kernel, text): &(&Linear, &str)| wgsl.compile_text(kernel, text);
+        let compile = |(kernel, code): &(&Linear, &Code)| wgsl.compile_text(kernel, code);
         return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(classify);
     }
     let texts = device::Texts::open(language).map_err(Uncompiled::NotHere)?;

@@ -2,7 +2,7 @@
 //! verified, their text forms read back to themselves, and the WGSL is valid.
 
 use gradiff::graph::{AxisKind, parse_linears, parse_text, verify_linear};
-use gradiff::render::{LANGUAGES, Language};
+use gradiff::render::{Code, LANGUAGES, Language};
 use gradiff_check::Shown;
 use gradiff_corpus::{Case, Program};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -35,10 +35,10 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
         is_same.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;
         verify_linear(&kernel).map_err(|error| format!("for {}: {error}", language.name))?;
         // A language may refuse a type or an op that it does not have.
-        if let Ok(text) = (language.render)(&kernel) {
+        if let Ok(code) = (language.render)(&kernel) {
             let group: Vec<i64> =
                 kernel.launched(AxisKind::Local).into_iter().rev().map(|(_, size)| size).collect();
-            valid(language, &text, &group).map_err(|problem| format!("{name}: {problem}"))?;
+            valid(language, &code, &group).map_err(|problem| format!("{name}: {problem}"))?;
         }
     }
     Ok(())
@@ -52,13 +52,13 @@ fn graph_reads_back(text: &str) -> Result<(), String> {
 
 /// Checks that a kernel's text is valid. Only WGSL has a compiler in process. Its text also
 /// contains the size of the groups, which must be `group`, the innermost dimension first.
-fn valid(language: &Language, kernel: &str, group: &[i64]) -> Result<(), String> {
+fn valid(language: &Language, kernel: &Code, group: &[i64]) -> Result<(), String> {
     let capabilities = match language.name {
         "wgsl" => Capabilities::SHADER_FLOAT16 | Capabilities::SHADER_INT64 | Capabilities::FLOAT64,
         "wgsl-core" => Capabilities::empty(),
         _ => return Ok(()),
     };
-    let text = (language.prelude)(kernel) + kernel;
+    let text = (language.prelude)(&kernel.helpers) + &kernel.text;
     let module = naga::front::wgsl::parse_str(&text).map_err(|why| why.emit_to_string(&text))?;
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     validator.validate(&module).map_err(|why| why.emit_to_string(&text))?;

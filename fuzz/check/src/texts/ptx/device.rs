@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gradiff::graph::{AxisKind, BoundedLinear, Linear, Target};
-use gradiff::render::{LANGUAGES, Language};
+use gradiff::render::{Code, LANGUAGES, Language};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
 use super::decode::{Program, decode};
@@ -53,9 +53,9 @@ impl Ptx {
     pub(crate) fn compile_text(
         &self,
         kernel: &Linear,
-        text: &str,
+        code: &Code,
     ) -> Result<Arc<dyn Executable>, Error> {
-        let text = (self.language.prelude)(text) + text;
+        let text = (self.language.prelude)(&code.helpers) + &code.text;
         let program = decode(&text).map_err(|problem| refused(kernel, problem))?;
         let launch = sizes(kernel).map_err(|problem| refused(kernel, problem))?;
         Ok(Arc::new(Ready { launch, kernel: kernel.clone(), program }))
@@ -70,8 +70,8 @@ impl Device for Ptx {
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let compile = |kernel: &&BoundedLinear| {
             let rendered = (self.language.render)(kernel);
-            let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
-            let ready = self.compile_text(kernel, &text)?;
+            let code = rendered.map_err(|error| refused(kernel, error.to_string()))?;
+            let ready = self.compile_text(kernel, &code)?;
             if LANE_LIMIT < executed(kernel) {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));
             }

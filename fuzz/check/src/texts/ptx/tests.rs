@@ -23,8 +23,8 @@ fn parsed(text: &str) -> Linear {
 }
 
 fn rendered(kernel: &Linear) -> String {
-    let text = ptx(kernel).unwrap_or_else(|error| panic!("{error}\n{kernel}"));
-    ptx_prelude(&text) + &text
+    let code = ptx(kernel).unwrap_or_else(|error| panic!("{error}\n{kernel}"));
+    ptx_prelude(&code.helpers) + &code.text
 }
 
 fn bytes(values: &[Constant]) -> Vec<u8> {

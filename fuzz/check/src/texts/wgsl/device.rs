@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, Target};
-use gradiff::render::{LANGUAGES, Language};
+use gradiff::render::{Code, LANGUAGES, Language};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -50,14 +50,14 @@ impl Wgsl {
     pub(crate) fn compile_text(
         &self,
         kernel: &Linear,
-        text: &str,
+        code: &Code,
     ) -> Result<Arc<dyn Executable>, Error> {
-        let ready = self.read(kernel, text).map_err(|problem| refused(kernel, problem))?;
+        let ready = self.read(kernel, code).map_err(|problem| refused(kernel, problem))?;
         Ok(Arc::new(ready))
     }
 
-    fn read(&self, kernel: &Linear, text: &str) -> Result<Ready, String> {
-        let text = (self.language.prelude)(text) + text;
+    fn read(&self, kernel: &Linear, code: &Code) -> Result<Ready, String> {
+        let text = (self.language.prelude)(&code.helpers) + &code.text;
         let module =
             naga::front::wgsl::parse_str(&text).map_err(|why| why.emit_to_string(&text))?;
         let capabilities = match self.is_extended() {
@@ -115,8 +115,8 @@ impl Device for Wgsl {
             // Not every name of a kernel is valid in WGSL.
             let kernel = &Linear { name: "k".to_owned(), uops: bounded.uops.clone() };
             let rendered = (self.language.render)(kernel);
-            let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
-            let ready = self.compile_text(kernel, &text)?;
+            let code = rendered.map_err(|error| refused(kernel, error.to_string()))?;
+            let ready = self.compile_text(kernel, &code)?;
             if LANE_LIMIT < executed(kernel) {
                 return Ok(self.interp.compile(&[bounded])?.remove(0));
             }
