@@ -108,7 +108,7 @@ pub(crate) fn vectorize(dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> 
     let src: Vec<Code> = src.iter().map(|value| code!("{sign}{}", value.code)).collect();
     let code = match src.as_slice() {
         [value] => all(lane, lanes, value),
-        values => code!("({}){{{}}}", kind, join(&values, ", ")),
+        values => code!("({}){{{}}}", kind, join(values, ", ")),
     };
     Some(Text { code, mask_bytes: u8::from(dtype == DType::Bool) })
 }
