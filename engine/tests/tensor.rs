@@ -280,7 +280,7 @@ fn deep_graphs_are_computed() {
 fn errors_say_what_is_allowed() {
     check_error(grid().reshape(&[4, 2]), &["[2, 3] to [4, 2]", "6 elements cannot become 8"]);
     check_error(grid().permute(&[0, 0]), &["[0, 0]", "once"]);
-    check_error(grid().expand(&[2, 4]), &["[2, 4]", "1 or equal"]);
+    check_error(grid().expand(&[2, 4]), &["[2, 4]", "ranks must be equal"]);
     check_error(grid().pad(&[(1, 1)], 0), &["2 axes"]);
     check_error(grid().pad(&[(i64::MAX, 1), (0, 0)], 0), &["too many"]);
     check_error(grid().shrink(&[(0, 3), (0, 1)]), &["start <= end <= size"]);

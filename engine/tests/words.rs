@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const LEFT: &[(&str, Counts)] = &[
     ("engine/graph", Counts { openings: 0, names: 4, words: 0 }),
     ("engine/kernel", Counts { openings: 0, names: 24, words: 0 }),
-    ("engine/render", Counts { openings: 0, names: 7, words: 0 }),
+    ("engine/render", Counts { openings: 0, names: 6, words: 0 }),
     ("engine/runtime", Counts { openings: 0, names: 34, words: 0 }),
     ("engine/schedule", Counts { openings: 0, names: 5, words: 0 }),
     ("engine/tensor", Counts { openings: 0, names: 1, words: 0 }),

@@ -192,8 +192,8 @@ fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
     let sign = match op {
         Op::Neg => return Some(code!("(-{})", src[0])),
         Op::Recip => {
-            let one = all(dtype, lanes, &constant(Constant::one(dtype)));
-            return Some(code!("({}/{})", one, src[0]));
+            let ones = all(dtype, lanes, &constant(Constant::one(dtype)));
+            return Some(code!("({}/{})", ones, src[0]));
         }
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::Max | Op::Min | Op::MulAcc => {
             return Some(call(op.name(), dtype, lanes, src));
@@ -253,8 +253,8 @@ fn cast(alu: &Alu) -> Option<Text> {
         (DType::Bool, _) => {
             let (kind, masks) = (name(to, lanes), mask_name(to, lanes));
             let gate = mask(value, to.size_bytes() as u8);
-            let one = all(to, lanes, &constant(Constant::one(to)));
-            code!("(({})({}&({}){}))", kind, gate, masks, one).into()
+            let ones = all(to, lanes, &constant(Constant::one(to)));
+            code!("(({})({}&({}){}))", kind, gate, masks, ones).into()
         }
         (_, DType::Bool) => {
             let is_half = is_half(from);

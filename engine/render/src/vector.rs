@@ -118,8 +118,8 @@ impl VectorSyntax {
         let sign = match op {
             Op::Neg => return Some(code!("(-{})", src[0])),
             Op::Recip => {
-                let one = self.splat(Constant::one(dtype), lanes)?;
-                return Some(code!("({}/{})", one, src[0]));
+                let ones = self.splat(Constant::one(dtype), lanes)?;
+                return Some(code!("({}/{})", ones, src[0]));
             }
             Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::MulAcc => {
                 return Some(helper());
@@ -184,10 +184,10 @@ impl VectorSyntax {
         let kind = (self.type_name)(to, lanes, 1)?;
         Some(match (from, to) {
             (DType::Bool, _) => {
-                let one = self.splat(Constant::one(to), lanes)?;
+                let ones = self.splat(Constant::one(to), lanes)?;
                 let zero = self.splat(Constant::zero(to), lanes)?;
                 let mask = self.mask(value, to.size_bytes() as u8);
-                (self.select)(&mask, &one, &zero).into()
+                (self.select)(&mask, &ones, &zero).into()
             }
             (_, DType::Bool) => {
                 let zero = self.splat(Constant::zero(from), lanes)?;
