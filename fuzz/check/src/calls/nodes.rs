@@ -266,9 +266,9 @@ fn arg(op: Op, dtype: DType, shape: &[i64], draw: &mut Draw) -> Arg {
     }
 }
 
-/// Draws two numbers from 0 to `most`.
-fn amounts(draw: &mut Draw, most: i64) -> (i64, i64) {
-    let mut amount = || draw.below(most as usize + 1) as i64;
+/// Draws two numbers from 0 to `maximum`.
+fn amounts(draw: &mut Draw, maximum: i64) -> (i64, i64) {
+    let mut amount = || draw.below(maximum as usize + 1) as i64;
     (amount(), amount())
 }
 
