@@ -5,7 +5,7 @@
 //! node that was asked for the buffer that will hold it, or the constant that it is. Nothing is
 //! computed or compiled here.
 //!
-//! Seven passes, see [`PASSES`]: constants fold; movement ops become views; operands of large
+//! The passes are those of [`PASSES`]: constants fold; movement ops become views; operands of large
 //! contractions are laid out as panels, if that is asked for; nodes that need a buffer are chosen;
 //! each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are shared.
 //! What decides about fusion is written down in `realize`.

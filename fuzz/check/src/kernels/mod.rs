@@ -23,6 +23,7 @@ use gradiff::runtime::{Device, Executable};
 
 use crate::calls::Draw;
 use crate::stages::Elements;
+use crate::texts;
 pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
 pub(crate) use form::{Typing, elementwise};
@@ -34,7 +35,7 @@ pub(crate) const SAID: &str = "drawn kernel";
 /// Devices in process that run drawn kernels.
 pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 /// Devices and languages that need a compiler.
-pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
+pub const COMPILED: [&str; texts::COMPILED.len()] = texts::COMPILED;
 
 /// Limit of the kernels of indices in a call of [`check_kernels`].
 const INDEX_KERNEL_LIMIT: u64 = 6;
