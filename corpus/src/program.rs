@@ -273,189 +273,122 @@ pub enum Statement {
     },
 }
 
-/// Elementwise functions of one source. `Not` takes bool (logical) and integers (bitwise), `Neg`
-/// integers and floats, all others floats only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum UnaryOp {
-    /// `-x`, wrapping.
-    Neg,
-    /// `2^x`.
-    Exp2,
-    /// `log2(x)`; NaN below zero, -inf at zero.
-    Log2,
-    /// `sin(x)`, x in radians.
-    Sin,
-    /// Square root; NaN below zero.
-    Sqrt,
-    /// `1 / x`.
-    Recip,
-    /// Bitwise complement of an integer, logical complement of a bool.
-    Not,
+/// Defines an enum of ops: the documentation, and for each op its keyword in the text form.
+macro_rules! ops {
+    ($(#[$doc:meta])* $name:ident { $($(#[$row:meta])* $op:ident $keyword:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$row])* $op,)*
+        }
+
+        impl $name {
+            /// All ops.
+            pub const ALL: [$name; [$($keyword),*].len()] = [$($name::$op),*];
+
+            /// Returns the keyword in the text form.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($name::$op => $keyword,)*
+                }
+            }
+        }
+    };
 }
 
-impl UnaryOp {
-    /// All ops.
-    pub const ALL: [UnaryOp; 7] = [
-        UnaryOp::Neg,
-        UnaryOp::Exp2,
-        UnaryOp::Log2,
-        UnaryOp::Sin,
-        UnaryOp::Sqrt,
-        UnaryOp::Recip,
-        UnaryOp::Not,
-    ];
-
-    /// Returns the keyword in the text form.
-    pub fn name(self) -> &'static str {
-        match self {
-            UnaryOp::Neg => "neg",
-            UnaryOp::Exp2 => "exp2",
-            UnaryOp::Log2 => "log2",
-            UnaryOp::Sin => "sin",
-            UnaryOp::Sqrt => "sqrt",
-            UnaryOp::Recip => "recip",
-            UnaryOp::Not => "not",
-        }
+ops! {
+    /// Elementwise functions of one source. `Not` takes bool (logical) and integers (bitwise),
+    /// `Neg` integers and floats, all others floats only.
+    UnaryOp {
+        /// `-x`, wrapping.
+        Neg "neg";
+        /// `2^x`.
+        Exp2 "exp2";
+        /// `log2(x)`; NaN below zero, -inf at zero.
+        Log2 "log2";
+        /// `sin(x)`, x in radians.
+        Sin "sin";
+        /// Square root; NaN below zero.
+        Sqrt "sqrt";
+        /// `1 / x`.
+        Recip "recip";
+        /// Bitwise complement of an integer, logical complement of a bool.
+        Not "not";
     }
 }
 
-/// Elementwise functions of two sources. Integers wrap.
-///
-/// Dtypes after promotion: `Add Sub Mul` integers and floats; `Div Pow` floats only;
-/// `CDiv CMod FloorDiv FloorMod Shl Shr` integers only; `Max Min CmpLt CmpNe CmpEq` all;
-/// `And Or Xor` bool and integers; `Threefry` u64 only. Comparisons give bool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum BinaryOp {
-    /// `x + y`.
-    Add,
-    /// `x - y`.
-    Sub,
-    /// `x * y`.
-    Mul,
-    /// `x / y`.
-    Div,
-    /// Quotient truncated toward zero; undefined for y = 0.
-    CDiv,
-    /// Remainder of `CDiv`, with the sign of x; undefined for y = 0.
-    CMod,
-    /// Quotient rounded down; undefined for y = 0.
-    FloorDiv,
-    /// Remainder of `FloorDiv`, with the sign of y; undefined for y = 0.
-    FloorMod,
-    /// Maximum; NaN if either source is NaN.
-    Max,
-    /// Minimum; NaN if either source is NaN.
-    Min,
-    /// `x^y` with the special cases of C's pow.
-    Pow,
-    /// `x < y`.
-    CmpLt,
-    /// `x != y`; true if either is NaN.
-    CmpNe,
-    /// `x == y`.
-    CmpEq,
-    /// Bitwise and of integers, logical and of bools.
-    And,
-    /// Bitwise or of integers, logical or of bools.
-    Or,
-    /// Bitwise exclusive or of integers, logical exclusive or of bools.
-    Xor,
-    /// `x << y`; undefined unless 0 <= y < bits.
-    Shl,
-    /// `x >> y`, arithmetic for signed; undefined unless 0 <= y < bits.
-    Shr,
-    /// Threefry-2x32 with 20 rounds, counter x and key y. Word 0 of counter, key and result is the
-    /// low 32 bits, word 1 the high ones.
-    Threefry,
+ops! {
+    /// Elementwise functions of two sources. Integers wrap.
+    ///
+    /// Dtypes after promotion: `Add Sub Mul` integers and floats; `Div Pow` floats only;
+    /// `CDiv CMod FloorDiv FloorMod Shl Shr` integers only; `Max Min CmpLt CmpNe CmpEq` all;
+    /// `And Or Xor` bool and integers; `Threefry` u64 only. Comparisons give bool.
+    BinaryOp {
+        /// `x + y`.
+        Add "add";
+        /// `x - y`.
+        Sub "sub";
+        /// `x * y`.
+        Mul "mul";
+        /// `x / y`.
+        Div "div";
+        /// Quotient truncated toward zero; undefined for y = 0.
+        CDiv "cdiv";
+        /// Remainder of `CDiv`, with the sign of x; undefined for y = 0.
+        CMod "cmod";
+        /// Quotient rounded down; undefined for y = 0.
+        FloorDiv "floordiv";
+        /// Remainder of `FloorDiv`, with the sign of y; undefined for y = 0.
+        FloorMod "floormod";
+        /// Maximum; NaN if either source is NaN.
+        Max "max";
+        /// Minimum; NaN if either source is NaN.
+        Min "min";
+        /// `x^y` with the special cases of C's pow.
+        Pow "pow";
+        /// `x < y`.
+        CmpLt "cmplt";
+        /// `x != y`; true if either is NaN.
+        CmpNe "cmpne";
+        /// `x == y`.
+        CmpEq "cmpeq";
+        /// Bitwise and of integers, logical and of bools.
+        And "and";
+        /// Bitwise or of integers, logical or of bools.
+        Or "or";
+        /// Bitwise exclusive or of integers, logical exclusive or of bools.
+        Xor "xor";
+        /// `x << y`; undefined unless 0 <= y < bits.
+        Shl "shl";
+        /// `x >> y`, arithmetic for signed; undefined unless 0 <= y < bits.
+        Shr "shr";
+        /// Threefry-2x32 with 20 rounds, counter x and key y. Word 0 of counter, key and result is
+        /// the low 32 bits, word 1 the high ones.
+        Threefry "threefry";
+    }
 }
 
 impl BinaryOp {
-    /// All ops.
-    pub const ALL: [BinaryOp; 20] = [
-        BinaryOp::Add,
-        BinaryOp::Sub,
-        BinaryOp::Mul,
-        BinaryOp::Div,
-        BinaryOp::CDiv,
-        BinaryOp::CMod,
-        BinaryOp::FloorDiv,
-        BinaryOp::FloorMod,
-        BinaryOp::Max,
-        BinaryOp::Min,
-        BinaryOp::Pow,
-        BinaryOp::CmpLt,
-        BinaryOp::CmpNe,
-        BinaryOp::CmpEq,
-        BinaryOp::And,
-        BinaryOp::Or,
-        BinaryOp::Xor,
-        BinaryOp::Shl,
-        BinaryOp::Shr,
-        BinaryOp::Threefry,
-    ];
-
-    /// Returns the keyword in the text form.
-    pub fn name(self) -> &'static str {
-        match self {
-            BinaryOp::Add => "add",
-            BinaryOp::Sub => "sub",
-            BinaryOp::Mul => "mul",
-            BinaryOp::Div => "div",
-            BinaryOp::CDiv => "cdiv",
-            BinaryOp::CMod => "cmod",
-            BinaryOp::FloorDiv => "floordiv",
-            BinaryOp::FloorMod => "floormod",
-            BinaryOp::Max => "max",
-            BinaryOp::Min => "min",
-            BinaryOp::Pow => "pow",
-            BinaryOp::CmpLt => "cmplt",
-            BinaryOp::CmpNe => "cmpne",
-            BinaryOp::CmpEq => "cmpeq",
-            BinaryOp::And => "and",
-            BinaryOp::Or => "or",
-            BinaryOp::Xor => "xor",
-            BinaryOp::Shl => "shl",
-            BinaryOp::Shr => "shr",
-            BinaryOp::Threefry => "threefry",
-        }
-    }
-
     /// Returns whether the op is a comparison, whose result is bool.
     pub fn is_comparison(self) -> bool {
         matches!(self, BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq)
     }
 }
 
-/// The function with which a reduction combines two elements.
-///
-/// `Sum` and `Prod` of bool, i8 and i16 give i32, and those of u8 and u16 give u32. Those of f16
-/// and bf16 are accumulated in f32 and then rounded to the source's dtype. In all other dtypes, and
-/// for `Max` in every dtype, the result has the source's dtype. A reduction without elements gives
-/// 0 for `Sum`, 1 for `Prod`, and for `Max` the dtype's smallest value: false, the most negative
-/// integer or -inf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum ReduceOp {
-    /// Addition.
-    Sum,
-    /// Multiplication.
-    Prod,
-    /// Maximum; NaN if any element is NaN.
-    Max,
-}
-
-impl ReduceOp {
-    /// All ops.
-    pub const ALL: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max];
-
-    /// Returns the keyword in the text form; `max` with a list of axes is a reduction.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Prod => "prod",
-            ReduceOp::Max => "max",
-        }
+ops! {
+    /// The function that a reduction combines two elements with.
+    ///
+    /// `Sum` and `Prod` of bool, i8, i16 give i32; of u8, u16, u32; f16 and bf16 are accumulated in
+    /// f32 and rounded to the source's dtype; all others keep the dtype, as does `Max`. Reductions
+    /// without elements give 0, 1, and the smallest value (false, the most negative integer, -inf).
+    /// In the text form, `max` with a list of axes is a reduction.
+    ReduceOp {
+        /// Addition.
+        Sum "sum";
+        /// Multiplication.
+        Prod "prod";
+        /// Maximum; NaN if any element is.
+        Max "max";
     }
 }

@@ -83,18 +83,25 @@ fn every_expressible_seed_row_has_a_case() {
     }
 }
 
-/// Together the programs use every operation and every dtype.
+/// Together the programs use every operation and every dtype, and the README lists the operations.
 #[test]
 fn programs_cover_every_operation_and_dtype() {
     let text: String =
         cases().iter().map(|(_, file)| file.to_string()).collect::<Vec<_>>().join("\n");
-    let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let words = |text| -> BTreeSet<&str> {
+        str::split(text, |c: char| !c.is_ascii_alphanumeric()).collect()
+    };
+    let (words, listed) = (words(&text), words(include_str!("../README.md")));
     let fixed = "input const arange where mulacc cast bitcast sum prod max reshape permute expand \
                  pad shrink flip cat gather contiguous realize detach";
     let unary = gradiff_corpus::UnaryOp::ALL.map(|op| op.name());
     let binary = gradiff_corpus::BinaryOp::ALL.map(|op| op.name());
     let dtypes = gradiff_corpus::DType::ALL.map(|dtype| dtype.name());
-    for word in fixed.split_whitespace().chain(unary).chain(binary).chain(dtypes) {
+    for word in fixed.split_whitespace().chain(unary).chain(binary) {
+        assert!(listed.contains(word), "corpus/README.md does not list {word}");
+        assert!(words.contains(word), "no case uses {word}");
+    }
+    for word in dtypes {
         assert!(words.contains(word), "no case uses {word}");
     }
 }

@@ -283,7 +283,8 @@ ops! {
     Where "where" Ternary (3, 3)
         "y if x else z; x is bool";
     MulAcc "mulacc" Ternary (3, 3)
-        "x*y+z, the product rounded or not";
+        "x*y+z, the product rounded or not"
+        [.of(Numbers)];
     Sink "sink" Control (0, MANY)
         "all sources have taken effect";
     DefineGlobal "define_global" Kernel (0, 0)

@@ -79,7 +79,7 @@ pub type Linearize = fn(&UOp, &UOp) -> Result<Linear, Error>;
 pub type LinearPass = Pass<fn(Linear, &Context<'_>) -> Result<Linear, Error>>;
 
 /// The passes that map a graph to a graph, in order.
-pub const PASSES: [GraphPass; 15] = [
+pub const PASSES: &[GraphPass] = &[
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be merged, reduced axes last",
@@ -166,7 +166,7 @@ pub const LINEARIZE: Pass<Linearize> = Pass {
 };
 
 /// The passes that map linear uops to linear uops, in order.
-pub const LINEAR_PASSES: [LinearPass; 4] = [
+pub const LINEAR_PASSES: &[LinearPass] = &[
     Pass {
         name: "expand",
         promise: "no upcast or unrolled range: iterations are lanes of vectors or repeated uops",
@@ -252,11 +252,11 @@ pub fn lower(
     check_tree(ast)?;
     let mut ctx = Context::new(ast, target, options, trace);
     let mut root = ast.clone();
-    for pass in &PASSES {
+    for pass in PASSES {
         root = (pass.run)(&root, &mut ctx)?;
     }
     let mut linear = (LINEARIZE.run)(ast, &root)?;
-    for pass in &LINEAR_PASSES {
+    for pass in LINEAR_PASSES {
         linear = (pass.run)(linear, &ctx)?;
     }
     Ok(bounded(linear))
@@ -272,13 +272,13 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
     let mut ctx = Context::new(ast, target, options, &mut trace);
     let mut graphs = Vec::with_capacity(PASSES.len());
     let mut root = ast.clone();
-    for pass in &PASSES {
+    for pass in PASSES {
         root = (pass.run)(&root, &mut ctx)?;
         graphs.push((pass.name, root.clone()));
     }
     let mut linear = (LINEARIZE.run)(ast, &root)?;
     let mut linears = vec![(LINEARIZE.name, linear.clone())];
-    for pass in &LINEAR_PASSES {
+    for pass in LINEAR_PASSES {
         linear = (pass.run)(linear, &ctx)?;
         linears.push((pass.name, linear.clone()));
     }

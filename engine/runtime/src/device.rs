@@ -206,8 +206,7 @@ impl Row {
     }
 }
 
-/// Returns the device of this name: `interp`, `jit`, `c`, `opencl`, `cuda`, `wgpu`, `wgpu-core` or
-/// `null`.
+/// Returns the device of this name, one of [`devices`].
 ///
 /// # Errors
 /// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine does not

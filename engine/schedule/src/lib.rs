@@ -5,8 +5,8 @@
 //! node the buffer that will hold it, or the constant that it is. Nothing is computed or compiled
 //! here.
 //!
-//! Seven passes, see [`PASSES`]: constants are folded; movement ops become views; operands of large
-//! contractions are packed into panels, if that is enabled; the nodes that need a buffer are
+//! The passes are those of [`PASSES`]: constants are folded; movement ops become views; operands of
+//! large contractions are packed into panels, if that is enabled; the nodes that need a buffer are
 //! chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are
 //! shared. The rules of fusion are in `realize`.
 

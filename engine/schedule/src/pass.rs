@@ -29,7 +29,7 @@ struct State {
 }
 
 /// The passes in the order in which they run.
-pub const PASSES: [Pass; 7] = [
+pub const PASSES: &[Pass] = &[
     Pass {
         name: "fold",
         promise: "constants and identities are folded",

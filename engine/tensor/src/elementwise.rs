@@ -1,47 +1,35 @@
 //! Elementwise ops: broadcast by NumPy's rules, with dtypes promoted by `promotion`.
 
-use gradiff_graph::{Arg, Constant, DType, Op, UOp};
+use gradiff_graph::{Arg, Constant, DType, Op, Operands, UOp};
 
 use crate::error::invalid;
 use crate::promotion::promote;
 use crate::tensor::{broadcast, check_shape, constant_node, with_shape};
 use crate::{Error, Operand, Tensor};
 
-/// The dtypes that an op takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    All,
-    Numbers,
-    Floats,
-    Integers,
-    BoolAndIntegers,
-    Words,
-}
-
-impl Takes {
-    fn check(self, name: &str, dtype: DType) -> Result<(), Error> {
-        let (is_allowed, allowed) = match self {
-            Takes::All => (true, "all dtypes"),
-            Takes::Numbers => (dtype != DType::Bool, "integers and floats"),
-            Takes::Floats => (dtype.is_float(), "floats"),
-            Takes::Integers => (dtype.is_int(), "integers"),
-            Takes::BoolAndIntegers => (!dtype.is_float(), "bool and integers"),
-            Takes::Words => (dtype == DType::U64, "u64"),
-        };
-        if is_allowed {
-            return Ok(());
-        }
-        invalid(format!("{name} of {dtype}: it takes {allowed}; cast the tensor first"))
+/// Refuses a dtype that operands may not have.
+fn check_dtype(name: &str, operands: Operands, dtype: DType) -> Result<(), Error> {
+    if operands.contains(dtype) {
+        return Ok(());
     }
+    let allowed = match operands {
+        Operands::Any => "all dtypes",
+        Operands::Numbers => "integers and floats",
+        Operands::Floats => "floats",
+        Operands::Ints => "integers",
+        Operands::Bits => "bool and integers",
+        Operands::U64 => "u64",
+    };
+    invalid(format!("{name} of {dtype}: it takes {allowed}; cast the tensor first"))
 }
 
 macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident: $op:ident, $takes:ident;)*) => {impl Tensor {$(
+    ($($(#[$doc:meta])* $name:ident: $op:ident;)*) => {impl Tensor {$(
         $(#[$doc])*
         /// # Errors
         /// If the op does not take the dtype.
         pub fn $name(&self) -> Result<Tensor, Error> {
-            Takes::$takes.check(stringify!($name), self.dtype())?;
+            check_dtype(stringify!($name), Op::$op.row().operands, self.dtype())?;
             Ok(Tensor::from_valid(with_shape(UOp::unary(Op::$op, self.dtype(), self.uop()))))
         }
     )*}};
@@ -49,26 +37,37 @@ macro_rules! unary {
 
 unary! {
     /// `-x`, wrapping. Integers and floats.
-    neg: Neg, Numbers;
+    neg: Neg;
     /// `2^x`. Floats.
-    exp2: Exp2, Floats;
+    exp2: Exp2;
     /// Logarithm to base 2. Floats.
-    log2: Log2, Floats;
+    log2: Log2;
     /// Sine of x in radians. Floats.
-    sin: Sin, Floats;
+    sin: Sin;
     /// Square root. Floats.
-    sqrt: Sqrt, Floats;
+    sqrt: Sqrt;
     /// `1 / x`. Floats.
-    recip: Recip, Floats;
+    recip: Recip;
+}
+
+/// The types of an op's operands: those of the op table, or fewer if a method says so.
+macro_rules! operands {
+    ($op:ident) => {
+        Op::$op.row().operands
+    };
+    ($op:ident, $operands:ident) => {
+        Operands::$operands
+    };
 }
 
 macro_rules! binary {
-    ($($(#[$doc:meta])* $name:ident: $op:ident, $takes:ident;)*) => {impl Tensor {$(
+    ($($(#[$doc:meta])* $name:ident: $op:ident $(of $operands:ident)?;)*) => {impl Tensor {$(
         $(#[$doc])*
         /// # Errors
         /// If shapes do not broadcast, or the op does not take the promoted dtype.
         pub fn $name(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
-            let (x, y) = pair(stringify!($name), Takes::$takes, self, other.into())?;
+            let operands = operands!($op $(, $operands)?);
+            let (x, y) = pair(stringify!($name), operands, self, other.into())?;
             Ok(Tensor::from_valid(with_shape(UOp::binary(Op::$op, x, y))))
         }
     )*}};
@@ -76,43 +75,43 @@ macro_rules! binary {
 
 binary! {
     /// `x + y`, wrapping. Integers and floats.
-    add: Add, Numbers;
+    add: Add of Numbers;
     /// `x - y`, wrapping. Integers and floats.
-    sub: Sub, Numbers;
+    sub: Sub of Numbers;
     /// `x * y`, wrapping. Integers and floats.
-    mul: Mul, Numbers;
+    mul: Mul of Numbers;
     /// Quotient truncated toward zero; undefined for y = 0. Integers.
-    cdiv: CDiv, Integers;
+    cdiv: CDiv;
     /// Remainder of `cdiv`, with the sign of x; undefined for y = 0. Integers.
-    cmod: CMod, Integers;
+    cmod: CMod;
     /// Quotient rounded down; undefined for y = 0. Integers.
-    floordiv: FloorDiv, Integers;
+    floordiv: FloorDiv;
     /// Remainder of `floordiv`, with the sign of y; undefined for y = 0. Integers.
-    floormod: FloorMod, Integers;
+    floormod: FloorMod;
     /// The greater of x and y; NaN if either is NaN. All dtypes. The greatest element of an axis is
     /// [`max`](Tensor::max).
-    maximum: Max, All;
+    maximum: Max;
     /// The lesser of x and y; NaN if either is NaN. All dtypes.
-    minimum: Min, All;
+    minimum: Min;
     /// `x^y` as C's pow; `e^y` if x is the constant nearest to e in f32 or f64. Floats.
-    pow: Pow, Floats;
+    pow: Pow;
     /// `x < y` as bool. All dtypes.
-    cmplt: CmpLt, All;
+    cmplt: CmpLt;
     /// `x != y` as bool, true if either is NaN. All dtypes.
-    cmpne: CmpNe, All;
+    cmpne: CmpNe;
     /// Bitwise and; logical for bool. Bool and integers.
-    and: And, BoolAndIntegers;
+    and: And;
     /// Bitwise or; logical for bool. Bool and integers.
-    or: Or, BoolAndIntegers;
+    or: Or;
     /// Bitwise exclusive or; logical for bool. Bool and integers.
-    xor: Xor, BoolAndIntegers;
+    xor: Xor;
     /// `x * 2^y`, wrapping; undefined unless 0 <= y < bits. Integers.
-    shl: Shl, Integers;
+    shl: Shl;
     /// `x / 2^y` rounded down; undefined unless 0 <= y < bits. Integers.
-    shr: Shr, Integers;
+    shr: Shr;
     /// 64 random bits: Threefry-2x32 with 20 rounds (Random123, JAX, tinygrad) of the counter x
     /// with the key y. Word 0 of counter, key and result is the low 32 bits. u64.
-    threefry: Threefry, Words;
+    threefry: Threefry;
 }
 
 impl Tensor {
@@ -120,7 +119,7 @@ impl Tensor {
     /// # Errors
     /// If the dtype is a float.
     pub fn not(&self) -> Result<Tensor, Error> {
-        Takes::BoolAndIntegers.check("not", self.dtype())?;
+        check_dtype("not", Operands::Bits, self.dtype())?;
         let (op, ones) = match self.dtype() {
             DType::Bool => (Op::CmpNe, Constant::bool(true)),
             dtype => (Op::Xor, Constant::int(dtype, -1)),
@@ -154,7 +153,7 @@ impl Tensor {
             Operand::Tensor(y) => (to_float(self)?, Operand::Tensor(to_float(&y)?)),
             scalar => (to_float(self)?, scalar),
         };
-        let (x, y) = pair("div", Takes::Floats, &x, y)?;
+        let (x, y) = pair("div", Operands::Floats, &x, y)?;
         Ok(Tensor::from_valid(with_shape(UOp::binary(Op::FDiv, x, y))))
     }
 
@@ -212,7 +211,7 @@ impl Tensor {
     ) -> Result<Tensor, Error> {
         let operands = [x.into(), y.into(), z.into()];
         let dtype = common_dtype("mulacc", &operands)?;
-        Takes::Numbers.check("mulacc", dtype)?;
+        check_dtype("mulacc", Op::MulAcc.row().operands, dtype)?;
         let shape = common_shape("mulacc", &operands.each_ref())?;
         let mut sources = Vec::with_capacity(3);
         for operand in operands {
@@ -251,12 +250,12 @@ impl Tensor {
 }
 
 /// Promotes and broadcasts the operands of a binary op.
-fn pair(name: &str, takes: Takes, x: &Tensor, y: Operand) -> Result<(UOp, UOp), Error> {
-    let operands = [Operand::from(x), y];
-    let dtype = common_dtype(name, &operands)?;
-    takes.check(name, dtype)?;
-    let shape = common_shape(name, &operands.each_ref())?;
-    let [x, y] = operands;
+fn pair(name: &str, operands: Operands, x: &Tensor, y: Operand) -> Result<(UOp, UOp), Error> {
+    let sources = [Operand::from(x), y];
+    let dtype = common_dtype(name, &sources)?;
+    check_dtype(name, operands, dtype)?;
+    let shape = common_shape(name, &sources.each_ref())?;
+    let [x, y] = sources;
     Ok((operand_node(x, dtype, &shape)?, operand_node(y, dtype, &shape)?))
 }
 

@@ -37,7 +37,8 @@ struct Case {
 /// Runs the harness on every mutant of the requested rows.
 ///
 /// # Errors
-/// No row has such a name; the list of reviewed survivors cannot be parsed; an interrupt.
+/// No row of such a name has a mutant; the list of reviewed survivors cannot be parsed; an
+/// interrupt.
 pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     crate::interrupt::install_with_grace();
     let reviewed = sabotage::reviewed(REVIEWED).map_err(Failure::Internal)?;
@@ -46,7 +47,7 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         let prefixes = options.prefixes.join(", ");
         return Err(Failure::Usage(match options.only {
             Some(_) => "the file names no mutant".to_string(),
-            None => format!("no rule has a name that starts with {prefixes}"),
+            None => format!("no rule whose name starts with {prefixes} has a mutant"),
         }));
     }
     std::panic::set_hook(Box::new(|_| {}));

@@ -44,9 +44,29 @@ pub enum Op {
     Detach,
 }
 
+/// The operations other than elementwise functions of one dtype and reductions.
+const OTHER_OPS: [Op; 15] = [
+    Op::Where,
+    Op::MulAcc,
+    Op::Cast,
+    Op::Bitcast,
+    Op::Reshape,
+    Op::Permute,
+    Op::Expand,
+    Op::Pad,
+    Op::Shrink,
+    Op::Flip,
+    Op::Cat,
+    Op::Gather,
+    Op::Contiguous,
+    Op::Realize,
+    Op::Detach,
+];
+
 impl Op {
     /// Number of ops.
-    pub const COUNT: usize = 45;
+    pub const COUNT: usize =
+        UnaryOp::ALL.len() + BinaryOp::ALL.len() + ReduceOp::ALL.len() + OTHER_OPS.len();
 
     /// All ops.
     pub const ALL: [Op; Op::COUNT] = {
@@ -70,30 +90,12 @@ impl Op {
             next += 1;
             i += 1;
         }
-        let rest = [
-            Op::Where,
-            Op::MulAcc,
-            Op::Cast,
-            Op::Bitcast,
-            Op::Reshape,
-            Op::Permute,
-            Op::Expand,
-            Op::Pad,
-            Op::Shrink,
-            Op::Flip,
-            Op::Cat,
-            Op::Gather,
-            Op::Contiguous,
-            Op::Realize,
-            Op::Detach,
-        ];
         i = 0;
-        while i < rest.len() {
-            ops[next] = rest[i];
+        while i < OTHER_OPS.len() {
+            ops[next] = OTHER_OPS[i];
             next += 1;
             i += 1;
         }
-        assert!(next == Op::COUNT);
         ops
     };
 

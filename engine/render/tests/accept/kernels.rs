@@ -164,7 +164,6 @@ pub(crate) fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
     let ops = gradiff_graph::OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
     for op in ops.filter(|op| *op != Op::Threefry) {
         for dtype in DType::ALL {
-            let (is_float, is_int) = (dtype.is_float(), dtype.is_int());
             let arity = op.row().arity.0;
             match op {
                 Op::Cast => {
@@ -178,12 +177,7 @@ pub(crate) fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
                 }
                 Op::Where => list.push((op, vec![DType::Bool, dtype, dtype], dtype)),
                 Op::CmpLt | Op::CmpNe => list.push((op, vec![dtype; 2], DType::Bool)),
-                Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow
-                    if !is_float => {}
-                Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr
-                    if !is_int => {}
-                Op::And | Op::Or | Op::Xor if is_float => {}
-                Op::Neg | Op::MulAcc if dtype == DType::Bool => {}
+                _ if !op.row().operands.contains(dtype) => {}
                 _ => list.push((op, vec![dtype; arity], dtype)),
             }
         }

@@ -295,13 +295,16 @@ fn store_after_a_thread_range_runs_once_and_last() {
 fn devices_are_listed_and_unknown_ones_refused() {
     let rows = devices();
     let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
-    assert_eq!(names, ["interp", "jit", "c", "opencl", "cuda", "wgpu", "wgpu-core", "null"]);
+    let (_, page) = include_str!("../../../README.md").split_once("## Devices").expect("a section");
+    let table = page.lines().skip_while(|line| !line.starts_with("| `"));
+    let cells = table.map_while(|line| line.strip_prefix("| ")?.split_once(" | ")).map(|row| row.0);
+    let documented: Vec<&str> =
+        cells.flat_map(|cell| cell.split(", ").map(|name| name.trim_matches('`'))).collect();
+    assert_eq!(documented, names, "engine/README.md");
     assert!(rows[0].status.is_ok());
     let Err(error) = device("gpu") else { panic!("there is no such device") };
-    assert_eq!(
-        error.to_string(),
-        "there is no device `gpu`; devices are interp, jit, c, opencl, cuda, wgpu, wgpu-core, null"
-    );
+    let names = names.join(", ");
+    assert_eq!(error.to_string(), format!("there is no device `gpu`; devices are {names}"));
 }
 
 /// Also run by the processes that the next test starts.

@@ -89,7 +89,7 @@ pub(crate) fn elementwise(op: Op) -> Option<(usize, Typing)> {
         Op::CmpLt | Op::CmpNe => (2, Truth),
         Op::Threefry => (2, Same(|dtype| dtype == DType::U64)),
         Op::Where => (3, Choice),
-        Op::MulAcc => (3, Same(is_any)),
+        Op::MulAcc => (3, Same(|dtype| dtype != DType::Bool)),
         _ => return None,
     })
 }

@@ -25,6 +25,7 @@ use gradiff::runtime::{Device, Error, Executable};
 
 use crate::calls::Draw;
 use crate::stages::Elements;
+use crate::texts;
 pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
 pub(crate) use form::{Typing, elementwise};
@@ -36,7 +37,7 @@ pub(crate) const SAID: &str = "drawn kernel";
 /// Devices in process that run drawn kernels.
 pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 /// Devices and languages that need a compiler.
-pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
+pub const COMPILED: [&str; texts::COMPILED.len()] = texts::COMPILED;
 
 /// Limit of the time that a compiler may take for the kernels of a call, and for each alone.
 const COMPILER_SECONDS: u64 = 15;

@@ -86,7 +86,7 @@ fn check_passes(kernel: &Linear, name: &str, draw: &mut Draw) -> Result<(), Stri
     let (options, mut trace) = (Options::default(), Trace::default());
     let context = Context::new(&tree, &target, &options, &mut trace);
     let mut linear = kernel.clone();
-    for pass in &LINEAR_PASSES {
+    for pass in LINEAR_PASSES {
         let report =
             |why: String| format!("{PREFIX}: after {} for {name}, {why} of\n{kernel}", pass.name);
         let after = crate::catch(|| (pass.run)(linear.clone(), &context)).map_err(report)?;

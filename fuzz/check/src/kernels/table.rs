@@ -23,33 +23,16 @@ const ELEMENTS: i64 = 64;
 /// The number of variants of each op, in a kernel of single values and in a kernel of vectors.
 const VARIANTS: [i64; 2] = [4, 2];
 
-/// The elementwise ops that give the same bits in every language, with the kinds of types on which
-/// they are tried. Functions such as `exp2` are left out, since their error depends on the
-/// language.
-const EXACT_OPS: [(Op, &str); 22] = [
-    (Op::Neg, "float int"),
-    (Op::Sqrt, "float"),
-    (Op::Recip, "float"),
-    (Op::Add, "float int bool"),
-    (Op::Sub, "float int bool"),
-    (Op::Mul, "float int bool"),
-    (Op::Max, "float int bool"),
-    (Op::Min, "float int bool"),
-    (Op::CmpLt, "float int bool"),
-    (Op::CmpNe, "float int bool"),
-    (Op::And, "int bool"),
-    (Op::Or, "int bool"),
-    (Op::Xor, "int bool"),
-    (Op::Shl, "int"),
-    (Op::Shr, "int"),
-    (Op::CDiv, "int"),
-    (Op::CMod, "int"),
-    (Op::FloorDiv, "int"),
-    (Op::FloorMod, "int"),
-    (Op::MulAcc, "float int"),
-    (Op::Where, "float int bool"),
-    (Op::FDiv, "float"),
-];
+/// The elementwise ops that are not tried alone: casts and bitcasts have rows of their own, the
+/// error of functions depends on the language, and no language has Threefry.
+const NOT_EXACT: [Op; 7] =
+    [Op::Cast, Op::Bitcast, Op::Exp2, Op::Log2, Op::Sin, Op::Pow, Op::Threefry];
+
+/// The elementwise ops of a type that give the same bits everywhere.
+fn exact_ops(from: DType) -> impl Iterator<Item = Op> {
+    let rows = OPS.iter().filter(move |row| row.op.is_elementwise() && row.operands.contains(from));
+    rows.map(|row| row.op).filter(|op| !NOT_EXACT.contains(op))
+}
 
 /// A kernel, and the elements of its arrays before and after it runs.
 pub(super) type Case = (BoundedLinear, Vec<Elements>, Vec<Elements>);
@@ -59,14 +42,8 @@ type Row = (Op, DType);
 
 /// The ops on `lanes` lanes of a type, with the types of their results.
 fn rows(style: &Style, from: DType, lanes: u8) -> Vec<Row> {
-    let kind = match from {
-        DType::Bool => "bool",
-        _ if from.is_float() => "float",
-        _ => "int",
-    };
-    let ops = EXACT_OPS.iter().filter(|(_, kinds)| kinds.split(' ').any(|word| word == kind));
-    let to = |op: Op| if matches!(op, Op::CmpLt | Op::CmpNe) { DType::Bool } else { from };
-    let plain = ops.map(|(op, _)| (*op, to(*op)));
+    let to = |op: Op| if op.is_comparison() { DType::Bool } else { from };
+    let plain = exact_ops(from).map(|op| (op, to(op)));
     let other_types = || style.dtypes.iter().copied().filter(move |to| *to != from);
     let casts = other_types().map(|to| (Op::Cast, to));
     let is_as_wide = move |to: &DType| {

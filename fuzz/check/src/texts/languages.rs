@@ -127,6 +127,17 @@ const LANGUAGES: &[Language] = &[
     },
 ];
 
+/// The names of these languages.
+pub(crate) const COMPILED: [&str; LANGUAGES.len()] = {
+    let mut names = [""; LANGUAGES.len()];
+    let mut next = 0;
+    while next < names.len() {
+        names[next] = LANGUAGES[next].name;
+        next += 1;
+    }
+    names
+};
+
 /// The row of a language.
 pub(super) fn language(name: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.name == name)

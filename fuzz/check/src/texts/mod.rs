@@ -13,6 +13,8 @@ mod ptx;
 mod tests;
 mod wgsl;
 
+pub(crate) use languages::COMPILED;
+
 use std::sync::Arc;
 
 use gradiff::graph::Linear;

@@ -184,17 +184,8 @@ pub(super) fn any_node(dtype: DType) -> Vec<UOp> {
     let mut found = Vec::new();
     for row in OPS.iter().filter(|row| row.op.is_elementwise()) {
         let op = row.op;
-        let is_float_only =
-            matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow);
-        let is_int_only =
-            matches!(op, Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr);
-        let is_bitwise = matches!(op, Op::And | Op::Or | Op::Xor);
-        let is_right = match dtype {
-            DType::Bool => !is_float_only && !is_int_only && !matches!(op, Op::Neg | Op::MulAcc),
-            _ if dtype.is_float() => !is_int_only && !is_bitwise,
-            _ => !is_float_only,
-        };
-        if is_right && !matches!(op, Op::Bitcast) && row.arity.0 == row.arity.1 {
+        let is_right = row.operands.contains(dtype) && op != Op::Bitcast;
+        if is_right && row.arity.0 == row.arity.1 {
             extend_with(&mut found, op, row.arity.0, dtype);
         }
     }

@@ -3,7 +3,7 @@
 //! Positions that must have the same dtype form a class; an assignment gives each class its kind:
 //! integer, bool or float.
 
-use gradiff_graph::Op;
+use gradiff_graph::{Op, Operands};
 use gradiff_rewrite::Types;
 use gradiff_rewrite::syntax::{Literal, MAX_NAMES, ParsedRule, Pattern};
 
@@ -240,12 +240,13 @@ impl Typing {
 
 /// The kinds of operands of an elementwise op.
 fn kinds_of(op: Op) -> u8 {
-    match op {
-        Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow => FLOAT,
-        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr | Op::Range => INT,
-        Op::And | Op::Or | Op::Xor => INT | BOOL,
-        Op::Neg | Op::MulAcc => INT | FLOAT,
-        _ => DATA,
+    match op.row().operands {
+        _ if op == Op::Range => INT,
+        Operands::Floats => FLOAT,
+        Operands::Ints | Operands::U64 => INT,
+        Operands::Bits => INT | BOOL,
+        Operands::Numbers => INT | FLOAT,
+        Operands::Any => DATA,
     }
 }
 

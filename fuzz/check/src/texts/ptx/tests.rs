@@ -148,7 +148,6 @@ fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
     let mut list = Vec::new();
     let ops = OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
     for (op, dtype) in ops.flat_map(|op| DType::ALL.map(|dtype| (op, dtype))) {
-        let (is_float, is_int) = (dtype.is_float(), dtype.is_int());
         let not_bool = |to: &DType| ![dtype, *to].contains(&DType::Bool);
         let fits = |to: &DType| to.size_bytes() == dtype.size_bytes() && not_bool(to);
         match op {
@@ -160,11 +159,8 @@ fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
             }
             Op::Where => list.push((op, vec![DType::Bool, dtype, dtype], dtype)),
             Op::CmpLt | Op::CmpNe => list.push((op, vec![dtype; 2], DType::Bool)),
-            Op::Exp2 if !is_float || dtype == DType::F64 => {}
-            Op::Sqrt | Op::Recip | Op::FDiv if !is_float => {}
-            Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr if !is_int => {}
-            Op::And | Op::Or | Op::Xor if is_float => {}
-            Op::Neg | Op::MulAcc if dtype == DType::Bool => {}
+            Op::Exp2 if dtype == DType::F64 => {}
+            _ if !op.row().operands.contains(dtype) => {}
             _ => list.push((op, vec![dtype; op.row().arity.0], dtype)),
         }
     }
