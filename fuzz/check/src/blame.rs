@@ -134,14 +134,15 @@ fn wrong_target() -> Option<String> {
 /// Returns the blame, or that of a suspect to which its detail leads.
 fn with_suspect(blame: Blame) -> Blame {
     match suspect(&blame.detail) {
-        Some(Suspect { stage, room, detail }) => {
+        // The stage at which the same crate shows the mistake says more.
+        Some(Suspect { stage, room, detail }) if room != blame.room => {
             let detail = match detail == blame.detail {
                 true => detail,
                 false => format!("{} ({detail})", blame.detail),
             };
             Blame { stage: stage.to_string(), room: room.to_string(), detail, rule: None }
         }
-        None => blame,
+        _ => blame,
     }
 }
 
