@@ -539,8 +539,11 @@ fn at_the_end(
         )
     };
     if let Some(detail) = wrong(expected, &mut alone) {
-        let is_text =
-            || device == "c" && has_compiled_text(program, configuration).unwrap_or(false);
+        let is_text = || {
+            // The prelude may panic.
+            let text = crate::catch(|| has_compiled_text(program, configuration));
+            device == "c" && text.ok().flatten().unwrap_or(false)
+        };
         let (stage, room) = match beside_runs(&detail) {
             Some(known) => known,
             // The text compiles by itself, but not by the device.
