@@ -273,7 +273,8 @@ pub enum Statement {
     },
 }
 
-/// Defines an enum of ops: the documentation, and for each op its keyword in the text form.
+/// Defines an enum of ops from a row for each op: its documentation, its name, and its keyword in
+/// the text form.
 macro_rules! ops {
     ($(#[$doc:meta])* $name:ident { $($(#[$row:meta])* $op:ident $keyword:literal;)* }) => {
         $(#[$doc])*
@@ -377,18 +378,20 @@ impl BinaryOp {
 }
 
 ops! {
-    /// The function that a reduction combines two elements with.
+    /// The function with which a reduction combines two elements. In the text form, `max` with a
+    /// list of axes is a reduction.
     ///
-    /// `Sum` and `Prod` of bool, i8, i16 give i32; of u8, u16, u32; f16 and bf16 are accumulated in
-    /// f32 and rounded to the source's dtype; all others keep the dtype, as does `Max`. Reductions
-    /// without elements give 0, 1, and the smallest value (false, the most negative integer, -inf).
-    /// In the text form, `max` with a list of axes is a reduction.
+    /// `Sum` and `Prod` of bool, i8 and i16 give i32, and those of u8 and u16 give u32. Those of
+    /// f16 and bf16 are accumulated in f32 and then rounded to the source's dtype. In all other
+    /// dtypes, and for `Max` in every dtype, the result has the source's dtype. A reduction without
+    /// elements gives 0 for `Sum`, 1 for `Prod`, and for `Max` the dtype's smallest value: false,
+    /// the most negative integer or -inf.
     ReduceOp {
         /// Addition.
         Sum "sum";
         /// Multiplication.
         Prod "prod";
-        /// Maximum; NaN if any element is.
+        /// Maximum; NaN if any element is NaN.
         Max "max";
     }
 }

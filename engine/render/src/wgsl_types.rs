@@ -231,7 +231,7 @@ pub(crate) fn definition(word: &str) -> Option<Code> {
 /// parameter, and its body. A float is truncated toward zero to an integer, and gives 0 if it is
 /// out of range.
 fn conversion(to: DType, from: DType) -> Option<(DType, DType, Code)> {
-    // The helpers of f16 are for f16 held as bits.
+    // The helpers take and give f16 as its bits.
     let types = Types { has_wide: true, ..CORE };
     let (kind, parameter) = (types.representation(to)?, types.representation(from)?);
     let body = match (from, to) {
@@ -303,8 +303,8 @@ const F16_FROM_F32: &str = "  let bits = bitcast<u32>(x);
   return sign | ((digits + (1u << (places - 1u)) - 1u + ((digits >> places) & 1u)) >> places);
 ";
 
-/// Conversions to f32 that round to odd, so that a later rounding to fewer bits is not a double
-/// rounding.
+/// The helper that converts a type to f32, rounded to odd, so that a later rounding to fewer bits
+/// gives the same as a single rounding: its result, its parameter and its body.
 fn rounding_to_odd(from: DType) -> Option<(DType, DType, Code)> {
     let body = match from {
         DType::I32 => F32_ODD_I32.into(),
