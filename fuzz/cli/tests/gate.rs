@@ -14,8 +14,9 @@ use serde_json::Value;
 const WORKS: &str = "case \"$*\" in *--version* | *-dM* | *probe.c*) exec cc \"$@\" ;; esac\n\
                      here=$(dirname \"$0\")\n";
 
-/// Script that compiles an object which aborts when it is loaded.
-const ABORTS: &str = "crash=\"$here/crash.h\"\n\
+/// Script that compiles an object which aborts when it is loaded. Each process has its own header:
+/// several compile at once.
+const ABORTS: &str = "crash=\"$here/crash.$$.h\"\n\
     printf '#include <stdlib.h>\\n' > \"$crash\"\n\
     printf '__attribute__((constructor)) static void f(void) { abort(); }\\n' >> \"$crash\"\n\
     exec cc -include \"$crash\" \"$@\"\n";

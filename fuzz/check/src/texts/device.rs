@@ -52,11 +52,10 @@ impl Texts {
         let kernels_text = (self.text.prelude)(&code.helpers) + &code.text;
         let kernels_text = (self.language.adapt)(&kernels_text);
         let file = [self.language.head, &kernels_text, &calls].concat();
-        let compiler = compiler().map_err(Problem::Machine);
-        let object = compiler.and_then(|compiler| compiler.object(self.language, &file));
         let names = || kernels.iter().map(|(kernel, _)| kernel.name.as_str()).collect::<Vec<_>>();
-        let object = object.map_err(|problem| error(problem, names().join(", ")))?;
-        let host = Arc::new(Mutex::new(Host::new(&object)));
+        let host = Host::new(self.language, file);
+        let host = host.map_err(|problem| error(problem, names().join(", ")))?;
+        let host = Arc::new(Mutex::new(host));
         let compiled = |(number, (kernel, _)): (usize, &(&Linear, &Code))| {
             let executable: Arc<dyn Executable> =
                 Arc::new(Compiled { kernel: (*kernel).clone(), number, host: host.clone() });

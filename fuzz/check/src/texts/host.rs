@@ -268,9 +268,10 @@ pub(super) struct Launch {
     pub(super) has_barriers: bool,
 }
 
-/// A process that launches the kernels of one object.
+/// A process that launches the kernels of one file.
 pub(super) struct Host {
-    object: PathBuf,
+    language: &'static Language,
+    file: String,
     process: Option<Process>,
 }
 
@@ -287,8 +288,19 @@ impl Drop for Process {
 }
 
 impl Host {
-    pub(super) fn new(object: &Path) -> Host {
-        Host { object: object.to_path_buf(), process: None }
+    /// Compiles the file; the process starts with the first launch.
+    ///
+    /// # Errors
+    /// The message of the compiler.
+    pub(super) fn new(language: &'static Language, file: String) -> Result<Host, Problem> {
+        compiler().map_err(Problem::Machine)?.object(language, &file)?;
+        Ok(Host { language, file, process: None })
+    }
+
+    /// Starts the process. The object is looked up again, as the cache may have evicted it.
+    fn start(&self) -> Result<Process, Problem> {
+        let compiler = compiler().map_err(Problem::Machine)?;
+        Process::start(compiler, &compiler.object(self.language, &self.file)?)
     }
 
     /// Launches a kernel, and updates the arrays that it stores to.
@@ -302,7 +314,7 @@ impl Host {
     ) -> Result<(), Problem> {
         let process = match self.process.take() {
             Some(process) => process,
-            None => Process::start(compiler().map_err(Problem::Machine)?, &self.object)?,
+            None => self.start()?,
         };
         // A process that has failed is killed.
         let process = self.process.insert(process);

@@ -14,10 +14,7 @@ fn run(host: &mut Option<Host>, text: &str, has_barriers: bool) -> Result<Vec<i3
     let row = language("cuda").ok_or("no row")?;
     let host = match host {
         Some(host) => host,
-        None => {
-            let object = compiler()?.object(row, &[CUDA, text, call].concat()).map_err(message)?;
-            host.insert(Host::new(&object))
-        }
+        None => host.insert(Host::new(row, [CUDA, text, call].concat()).map_err(message)?),
     };
     let bytes = |values: [i32; 4]| values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let mut arguments = [
@@ -89,6 +86,19 @@ fn a_host_starts_again_after_its_process_has_ended() {
     assert_eq!(run(&mut host, text, false), Ok(vec![4, 0, 0, 0]));
     run(&mut host, text, false).expect_err("the sixth thread crashes");
     assert_eq!(run(&mut host, text, false), Ok(vec![4, 0, 0, 0]));
+}
+
+#[test]
+fn an_object_that_the_cache_has_evicted_is_made_again() {
+    let Some(compiler) = or_skip("clang", compiler()) else { return };
+    let text = "__global__ void k0(int* x, int* y) {\n  x[0] += 5 * y[0];\n}\n";
+    let call = "extern \"C\" void call_k0(void** d) { k0((int*)d[0], (int*)d[1]); }\n";
+    let row = language("cuda").expect("a row");
+    let file = [CUDA, text, call].concat();
+    let mut host = Some(Host::new(row, file.clone()).expect("it compiles"));
+    let object = compiler.object(row, &file).expect("it compiles");
+    std::fs::remove_file(object).expect("it is there");
+    assert_eq!(run(&mut host, text, false), Ok(vec![20, 0, 0, 0]));
 }
 
 #[test]
