@@ -38,16 +38,16 @@ hunt() {
 }
 
 missed=0
-while read -r name room; do
+while read -r name crate; do
   [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
-  case $room in
+  case $crate in
     view) targets="views programs" ;;
     rewrite) targets="exprs programs" ;;
     *) targets="programs" ;;
   esac
-  # Faults of the room render show in source alone.
+  # Faults of the crate render show in source alone.
   backends=${GRADIFF_BACKENDS:-interp,jit}
-  [ "$room" != render ] || backends=${GRADIFF_BACKENDS:-c}
+  [ "$crate" != render ] || backends=${GRADIFF_BACKENDS:-c}
   start=$(date +%s%N)
   verdict=missed
   for target in $targets; do

@@ -4,12 +4,12 @@
     fuzz/mutants.py run --seed S [--count N] [--seconds T]   draws, builds, judges, reports
     fuzz/mutants.py tests DIR                                crate tests on what survived a run
     fuzz/mutants.py report DIR                               the report of a run once more
-    fuzz/mutants.py rooms                                    the population by room
+    fuzz/mutants.py crates                                   the population by crate
     fuzz/mutants.py stale                                    reviews whose code has changed
 
 `cargo-gamma` (cargo install --locked cargo-gamma) finds the mutants and builds those of a sample
 into one test binary, fuzz/check/tests/judge, which runs one of them as GAMMA_ACTIVE says. The rest
-is here: the sample (by a seed, each room in proportion, none below a floor), the runs (one process
+is here: the sample (by a seed, each crate in proportion, none below a floor), the runs (one process
 for each mutant, `--jobs` of them side by side, bounded in CPU time and memory, kept one by one, so
 that an interrupted run goes on where it was), the score. What a drawn check kills is shown to the
 same check without the mutant, which must take it.
@@ -42,7 +42,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "mutants"
 REVIEWS = ROOT / "fuzz" / "mutants.txt"
-ROOMS = ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor"]
+CRATES = ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor"]
 CLASSES = ["value", "choice", "message", "no-device", "equivalent"]
 
 # Files that are no part of the population, each with its reason.
@@ -120,18 +120,18 @@ def key(mutant):
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def room(mutant):
+def crate_of(mutant):
     return mutant["file"].split("/")[1]
 
 
 def population():
     """All mutants, by identity; listed once for each state of the sources, which takes minutes."""
-    folders = [ROOT / "engine" / name for name in ROOMS]
+    folders = [ROOT / "engine" / name for name in CRATES]
     sources = sorted(path for folder in folders for path in folder.glob("src/**/*.rs"))
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     listing = WORK / f"population-{state}.json"
     if not listing.exists():
-        packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
+        packages = [part for name in CRATES for part in ("-p", f"gradiff-{name}")]
         # cargo-gamma asks no registry: what the lock file names has to be there.
         subprocess.run(["cargo", "fetch", "--locked"], cwd=ROOT, check=True)
         listed = gamma("list", "mutants", "--json", *packages, capture=True)
@@ -144,17 +144,17 @@ def population():
 
 
 def sample(everything, seed, count, floor):
-    """For each room: how many are wanted, and more than that in the order they are drawn in."""
-    by_room = defaultdict(list)
+    """For each crate: how many are wanted, and more than that in the order they are drawn in."""
+    by_crate = defaultdict(list)
     for mutant in everything:
-        by_room[room(mutant)].append(mutant)
+        by_crate[crate_of(mutant)].append(mutant)
     drawn = {}
-    for name in ROOMS:
-        share = round(count * len(by_room[name]) / len(everything))
-        wanted = min(len(by_room[name]), max(floor, share))
-        spare = min(len(by_room[name]), math.ceil(wanted * SPARE) + 2)
+    for name in CRATES:
+        share = round(count * len(by_crate[name]) / len(everything))
+        wanted = min(len(by_crate[name]), max(floor, share))
+        spare = min(len(by_crate[name]), math.ceil(wanted * SPARE) + 2)
         dice = random.Random(f"{seed}/{name}")
-        drawn[name] = (wanted, dice.sample(by_room[name], spare))
+        drawn[name] = (wanted, dice.sample(by_crate[name], spare))
     return drawn
 
 
@@ -165,7 +165,7 @@ def build(folder, mutants):
     """Builds the judge with these mutants; gives the binary and the mutants by their number."""
     cache = WORK / "gamma"
     arguments = [part for mutant in mutants for part in ("--mutant", mutant["id"])]
-    packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
+    packages = [part for name in CRATES for part in ("-p", f"gradiff-{name}")]
     started = time.time()
     os.environ["GRADIFF_JUDGE"] = "none"
     code = gamma(
@@ -294,9 +294,9 @@ def is_false_alarm(folder, result, devices):
 
 
 def blamed_in_steps(folder, mutant, result, devices):
-    """The room and the stage of a death or a hang, of which the judge could not speak: the stage that
+    """The crate and the stage of a death or a hang, of which the judge could not speak: the stage that
     was being evaluated."""
-    if result["verdict"] != "killed" or "room" in result:
+    if result["verdict"] != "killed" or "crate" in result:
         return {}
     check = result.get("check", result["by"])
     _, output, _ = launch(folder, mutant["ordinal"], BLAME_SECONDS, result["seed"], devices, check)
@@ -321,7 +321,7 @@ def run(options):
         for wanted, some in drawn.values():
             viable = [m for m in some if m["id"] in ordinals]
             chosen += [dict(m, ordinal=ordinals[m["id"]], key=key(m)) for m in viable[:wanted]]
-        # All rooms alike, so that an interrupted run is a sample as well.
+        # All crates alike, so that an interrupted run is a sample as well.
         random.Random(options.seed).shuffle(chosen)
         plan.write_text(json.dumps({"mutants": chosen, "of": drawn_counts(drawn)}))
         baseline(folder, options)
@@ -406,8 +406,8 @@ def tests(options):
             if results.get(mutant["id"], {}).get("verdict") == "survived"
             and mutant["key"] not in known]
     cache = WORK / "gamma-tests"
-    packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
-    judges = [part for name in [*(f"gradiff-{name}" for name in ROOMS), "gradiff-rules", "gradiff"]
+    packages = [part for name in CRATES for part in ("-p", f"gradiff-{name}")]
+    judges = [part for name in [*(f"gradiff-{name}" for name in CRATES), "gradiff-rules", "gradiff"]
               for part in ("--test-package", name)]
     arguments = [part for mutant in left for part in ("--mutant", mutant["id"])]
     gamma(
@@ -506,28 +506,28 @@ def report(folder):
             when.append(result["at"])
             outcome = "killed" if result["at"] <= WITHIN_SECONDS else "survived value"
             ways[result["by"].split(":")[0]] += 1
-            if "room" in result:
-                blamed["right" if result["room"] == room(mutant) else "wrong"] += 1
+            if "crate" in result:
+                blamed["right" if result["crate"] == crate_of(mutant) else "wrong"] += 1
         else:
             of, reason = known.get(mutant["key"], ("value", "not reviewed"))
             outcome = f"survived {of}"
             survivors.append((of, reason, mutant, result))
-        for name in (room(mutant), "all"):
+        for name in (crate_of(mutant), "all"):
             counts[name][outcome] += 1
     for of, reason, mutant, result in sorted(survivors, key=lambda item: CLASSES.index(item[0])):
         say(f"\n{of}: {mutant['file']}:{mutant['line']} {mutant['item_path']}")
         say(f"  {of} {mutant['key']} {reason}")
         say(f"    {mutant['mutator']}  changed of {result.get('hint')}")
         say(change(mutant))
-    say(f"\n{'room':10}{'killed':>7} {' '.join(f'{name:>9}' for name in CLASSES)}   score    95 %")
-    for name in [*ROOMS, "all"]:
+    say(f"\n{'crate':10}{'killed':>7} {' '.join(f'{name:>9}' for name in CLASSES)}   score    95 %")
+    for name in [*CRATES, "all"]:
         say(row(name, counts[name]))
     when.sort()
     if when:
         within = ", ".join(f"{most} s: {sum(at <= most for at in when)}" for most in (5, 20, 60))
         say(f"killed within {within} of {len(when)}")
     say("by " + ", ".join(f"{way} {count}" for way, count in ways.most_common()))
-    say(f"blamed on the right room: {blamed['right']} of {sum(blamed.values())}")
+    say(f"blamed on the right crate: {blamed['right']} of {sum(blamed.values())}")
     value = [mutant for of, _, mutant, _ in survivors if of == "value"]
     fallen = fell_to_tests(folder, value)
     if fallen is not None:
@@ -547,9 +547,9 @@ def stale(_):
     sys.exit(2 if gone else 0)
 
 
-def rooms(_):
+def crates(_):
     everything = population()
-    for name, count in Counter(map(room, everything)).most_common():
+    for name, count in Counter(map(crate_of, everything)).most_common():
         say(f"{name:10}{count:>7}")
     say(f"{'all':10}{len(everything):>7}")
 
@@ -562,7 +562,7 @@ def main():
     command = commands.add_parser("run")
     command.add_argument("--seed", required=True, help="of the sample; used once, then it is seen")
     command.add_argument("--count", type=int, default=150, help="mutants (150)")
-    command.add_argument("--floor", type=int, default=8, help="mutants of a room at least (8)")
+    command.add_argument("--floor", type=int, default=8, help="mutants of a crate at least (8)")
     command.add_argument("--seconds", type=int, default=60, help="CPU time for each (60)")
     command.add_argument("--jobs", type=int, default=os.cpu_count(),
                          help="mutants side by side (one for each core)")
@@ -578,7 +578,7 @@ def main():
     command = commands.add_parser("report")
     command.add_argument("folder", type=Path)
     command.set_defaults(run=lambda options: report(options.folder))
-    commands.add_parser("rooms").set_defaults(run=rooms)
+    commands.add_parser("crates").set_defaults(run=crates)
     commands.add_parser("stale").set_defaults(run=stale)
     options = parser.parse_args()
     options.run(options)

@@ -2,7 +2,7 @@
 //!
 //! A [`View`] says where each element of a shape lies in a flat buffer (strides, an offset, a mask
 //! of what is real rather than padding). A [`ShapeTracker`] is a chain of views, for what one view
-//! cannot say. The six movement ops never move data: they answer with another tracker. This room
+//! cannot say. The six movement ops never move data: they answer with another tracker. This crate
 //! knows nothing of graphs; the caller's [`IndexAlgebra`] turns a tracker into index expressions.
 
 mod canon;

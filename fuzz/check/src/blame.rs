@@ -23,7 +23,7 @@ pub struct Blame {
     pub stage: String,
     /// The crate it belongs to: `tensor`, `view`, `schedule`, `rewrite`, `kernel`, `render` or
     /// `runtime`.
-    pub room: String,
+    pub crate_name: String,
     /// The first difference there.
     pub detail: String,
     /// The application of a rule, or the bounds, that made the stage wrong.
@@ -32,7 +32,7 @@ pub struct Blame {
 
 impl std::fmt::Display for Blame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stage {} (engine/{}): {}", self.stage, self.room, self.detail)?;
+        write!(f, "stage {} (engine/{}): {}", self.stage, self.crate_name, self.detail)?;
         self.rule.as_ref().map_or(Ok(()), |culprit| write!(f, "\n{}", culprit.report()))
     }
 }
@@ -69,7 +69,7 @@ pub struct Suspect {
     /// As in [`Blame`].
     pub stage: &'static str,
     /// As in [`Blame`].
-    pub room: &'static str,
+    pub crate_name: &'static str,
     /// A description of what is wrong there.
     pub detail: String,
 }
@@ -79,9 +79,9 @@ pub struct Suspect {
 /// since every stage computes with them, or if its checker refuses kernels that are right; `kernel` if a
 /// target contradicts itself; `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
-    let suspect = |stage, room, detail| Some(Suspect { stage, room, detail });
-    if let Some(room) = crate::panics::room(problem) {
-        return suspect("panic", room, problem.to_string());
+    let suspect = |stage, crate_name, detail| Some(Suspect { stage, crate_name, detail });
+    if let Some(crate_name) = crate::panics::crate_of(problem) {
+        return suspect("panic", crate_name, problem.to_string());
     }
     if let Some(detail) = crate::calls::wrong_fold() {
         return suspect("fold", "graph", detail);
@@ -135,20 +135,25 @@ fn wrong_target() -> Option<String> {
 fn with_suspect(blame: Blame) -> Blame {
     match suspect(&blame.detail) {
         // The stage at which the same crate shows the mistake says more.
-        Some(Suspect { stage, room, detail }) if room != blame.room => {
+        Some(Suspect { stage, crate_name, detail }) if crate_name != blame.crate_name => {
             let detail = match detail == blame.detail {
                 true => detail,
                 false => format!("{} ({detail})", blame.detail),
             };
-            Blame { stage: stage.to_string(), room: room.to_string(), detail, rule: None }
+            Blame {
+                stage: stage.to_string(),
+                crate_name: crate_name.to_string(),
+                detail,
+                rule: None,
+            }
         }
         _ => blame,
     }
 }
 
 /// Blames a stage for what is wrong, without naming a rule.
-fn blamed(stage: &str, room: &str, detail: String) -> Option<Blame> {
-    Some(Blame { stage: stage.to_string(), room: room.to_string(), detail, rule: None })
+fn blamed(stage: &str, crate_name: &str, detail: String) -> Option<Blame> {
+    Some(Blame { stage: stage.to_string(), crate_name: crate_name.to_string(), detail, rule: None })
 }
 
 /// Compares the outputs of a stage with the oracle's. Returns the first difference, a panic or a
@@ -205,10 +210,10 @@ fn in_graph(
         Err(problem) => return blamed("schedule", "schedule", problem),
     };
     for (pass, outputs) in passes.iter().take_while(|(pass, _)| *pass != "kernels") {
-        let room = if *pass == "views" { "view" } else { "schedule" };
+        let crate_name = if *pass == "views" { "view" } else { "schedule" };
         let evaluated = || crate::tensors::evaluate(outputs, &mut stages::contents);
         if let Some(detail) = wrong(expected, evaluated) {
-            return blamed(pass, room, detail);
+            return blamed(pass, crate_name, detail);
         }
     }
     None
@@ -270,7 +275,7 @@ fn whole_products<'a>(linears: &'a [(&'static str, Linear)], number: usize) -> &
 
 /// The crate that makes a graph wrong under these options, where `is_right` judges its elements;
 /// the runtime if all stages before it are right.
-pub(crate) fn room_of_graph(
+pub(crate) fn crate_of_graph(
     graph: &UOp,
     configuration: &Configuration,
     is_right: &dyn Fn(&stages::Elements) -> bool,
@@ -520,7 +525,7 @@ fn at_the_end(
     began: Began<'_>,
 ) -> Option<Blame> {
     let device = crate::engine::device_of(backend).unwrap_or(backend);
-    let (stage, room) = last_stage(device);
+    let (stage, crate_name) = last_stage(device);
     let mut alone = || {
         let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
         stages::run(
@@ -533,7 +538,7 @@ fn at_the_end(
                 }
                 began("compile", "runtime");
                 crate::engine::run_alone_in_steps(backend, &linear, memories, &mut || {
-                    began(stage, room)
+                    began(stage, crate_name)
                 })
             }),
         )
@@ -544,20 +549,20 @@ fn at_the_end(
             let text = crate::catch(|| has_compiled_text(program, configuration));
             device == "c" && text.ok().flatten().unwrap_or(false)
         };
-        let (stage, room) = match beside_runs(&detail) {
+        let (stage, crate_name) = match beside_runs(&detail) {
             Some(known) => known,
             // The text compiles by itself, but not by the device.
             None if !detail.contains(" of output ") && is_text() => ("compile", "runtime"),
-            None => (stage, room),
+            None => (stage, crate_name),
         };
-        return blamed(stage, room, detail);
+        return blamed(stage, crate_name, detail);
     }
     began("launch", "runtime");
     // Kernels are right one by one but wrong together: a cache, or memory.
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);
     let (_, failure) = failures.into_iter().next()?;
-    let (stage, room) = beside_runs(&failure.detail).unwrap_or_else(|| {
+    let (stage, crate_name) = beside_runs(&failure.detail).unwrap_or_else(|| {
         let is_right = wrong(expected, || by_hand(program, configuration, device)).is_none();
         // If memories are sound, the fault lies in what the engine does around launches.
         match is_right && crate::calls::check_runtime().is_ok() {
@@ -565,7 +570,7 @@ fn at_the_end(
             false => ("launch", "runtime"),
         }
     });
-    blamed(stage, room, failure.detail)
+    blamed(stage, crate_name, failure.detail)
 }
 
 /// The stage after the linear uops on a device, and its crate.
@@ -608,13 +613,13 @@ fn has_compiled_text(program: &Program, configuration: &Configuration) -> Option
 /// The stage and the crate of a problem that backends find besides running a program, or in texts.
 fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
-        return Some(("calls", crate::room_of_calls(detail)));
+        return Some(("calls", crate::crate_of_calls(detail)));
     }
     if detail.contains(crate::linear::NO_TEXT) {
         return Some(("render", "render"));
     }
     if detail.contains(crate::kernels::SAID) {
-        return Some(("kernels", crate::room_of_kernels(detail)));
+        return Some(("kernels", crate::crate_of_kernels(detail)));
     }
     detail.contains(crate::listing::PREFIX).then_some(("text", "graph"))
 }

@@ -45,12 +45,14 @@ const OF_ENGINE: &str = "(engine/";
 const BLAME_CALLS: u64 = 100;
 
 /// The crate to blame for a problem that [`check_calls`] reports.
-pub fn room_of_calls(problem: &str) -> &'static str {
+pub fn crate_of_calls(problem: &str) -> &'static str {
     let is_from = |name: &str| problem.contains(&format!(", {name}: "));
     let named = problem.split_once(OF_ENGINE).and_then(|(_, rest)| rest.split_once(')'));
-    let rooms = ["schedule", "rewrite", "kernel", "runtime"];
-    if let Some(room) = named.and_then(|(name, _)| rooms.into_iter().find(|room| *room == name)) {
-        return room;
+    let crates = ["schedule", "rewrite", "kernel", "runtime"];
+    if let Some(crate_name) =
+        named.and_then(|(name, _)| crates.into_iter().find(|crate_name| *crate_name == name))
+    {
+        return crate_name;
     }
     match () {
         () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => "runtime",

@@ -50,7 +50,7 @@ mod views;
 pub use agree::{Failure, Kind, Tally, agree, agree_in_steps};
 pub use backend::{Backend, Outcome};
 pub use blame::{Blame, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect};
-pub use calls::{check_calls, check_chain, check_runtime, room_of_calls};
+pub use calls::{check_calls, check_chain, check_runtime, crate_of_calls};
 pub use canary::{Canary, Judge, canaries, check_canaries};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use culprit::Culprit;
@@ -62,8 +62,8 @@ pub use gradiff::kernel::{Opt, OptOp};
 pub use gradiff::rewrite::rules::rows;
 pub use gradiff::rewrite::{Rule, Types};
 pub use kernels::{
-    COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, drawn_kernel,
-    room_of_kernels,
+    COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
+    drawn_kernel,
 };
 pub use listing::check_text;
 pub use opts::{OptsFailure, OptsTally, Sequences, opts};

@@ -20,7 +20,7 @@ thread_local! {
     /// Number of calls of `catch` in progress.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The crate of the last panic that was caught.
-    static ROOM: Cell<Option<&'static str>> = const { Cell::new(None) };
+    static CRATE: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
 /// Runs `work`; a panic becomes its message.
@@ -33,7 +33,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if DEPTH.get() != 0 {
-                ROOM.set(room_of(info));
+                CRATE.set(crate_of_hook(info));
             }
             previous(info);
         }));
@@ -50,24 +50,26 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 /// The crate of the engine in which the last panic that was caught on this thread arose, if this
 /// problem is a panic.
-pub(crate) fn room(problem: &str) -> Option<&'static str> {
-    problem.contains(PREFIX).then(|| ROOM.get()).flatten()
+pub(crate) fn crate_of(problem: &str) -> Option<&'static str> {
+    problem.contains(PREFIX).then(|| CRATE.get()).flatten()
 }
 
 /// The crate of a panic, by its file; if that is not a file of the engine, by the innermost
 /// function of the engine that was being called.
-fn room_of(info: &PanicHookInfo<'_>) -> Option<&'static str> {
+fn crate_of_hook(info: &PanicHookInfo<'_>) -> Option<&'static str> {
     let file = info.location()?.file().replace('\\', "/");
     if ASSERTING.iter().any(|asserting| file.ends_with(asserting)) {
         return None;
     }
-    let is_in = |room: &&&str| file.contains(&format!("engine/{room}/src/"));
-    if let Some(room) = CRATES.iter().find(is_in) {
-        return Some(room);
+    let is_in = |crate_name: &&&str| file.contains(&format!("engine/{crate_name}/src/"));
+    if let Some(crate_name) = CRATES.iter().find(is_in) {
+        return Some(crate_name);
     }
     let trace = Backtrace::force_capture().to_string();
-    let first = |room: &&'static str| Some((trace.find(&format!("gradiff_{room}::"))?, *room));
-    CRATES.iter().filter_map(first).min().map(|(_, room)| room)
+    let first = |crate_name: &&'static str| {
+        Some((trace.find(&format!("gradiff_{crate_name}::"))?, *crate_name))
+    };
+    CRATES.iter().filter_map(first).min().map(|(_, crate_name)| crate_name)
 }
 
 #[cfg(test)]
@@ -80,10 +82,10 @@ mod tests {
         let problem = catch(|| gradiff::render::c_prelude(&Default::default())).map(drop);
         assert_eq!(problem, Ok(()));
         let problem = catch(|| panic!("here")).expect_err("it panics");
-        assert_eq!((problem.as_str(), room(&problem)), ("panic: here", None));
+        assert_eq!((problem.as_str(), crate_of(&problem)), ("panic: here", None));
         // The caller's mistake.
         let problem = catch(|| Constant::float(DType::I32, 1.0)).expect_err("it panics");
-        assert_eq!(room(&problem), None);
-        assert_eq!(room("output 0 differs"), None);
+        assert_eq!(crate_of(&problem), None);
+        assert_eq!(crate_of("output 0 differs"), None);
     }
 }

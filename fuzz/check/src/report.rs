@@ -29,7 +29,7 @@ impl Finding {
         let Failure { backend, kind, detail } = &self.failure;
         let blame = self.blame.as_ref().map(|blame| {
             let rule = blame.rule.as_ref().map_or(String::new(), |culprit| format!(", {culprit}"));
-            format!("; first wrong after stage {} (engine/{}){rule}", blame.stage, blame.room)
+            format!("; first wrong after stage {} (engine/{}){rule}", blame.stage, blame.crate_name)
         });
         let line = format!("{} on {backend}: {detail}{}", kind.name(), blame.unwrap_or_default());
         line.replace(['\n', '\r'], " ")

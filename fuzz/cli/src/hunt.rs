@@ -340,7 +340,7 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
                 json!({"story": record.description(), "count": record.count,
                        "statements": finding.program.statements.len(),
                        "stage": blame.map(|b| b.stage.clone()),
-                       "room": blame.map(|b| b.room.clone()),
+                       "crate": blame.map(|b| b.crate_name.clone()),
                        "rule": culprit.map(|culprit| culprit.rule.clone())})
             }
             Form::Sequence(sequence, _) => {

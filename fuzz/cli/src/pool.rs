@@ -344,11 +344,11 @@ impl Client {
             Reply::Unusable(why) => Err(Failure::Environment(why)),
             // The stage at which the worker died or hung is to blame.
             Reply::Died(detail, stage) | Reply::Hung(detail, stage) => {
-                let (stage, room) = match stage.crate_name.is_empty() {
+                let (stage, crate_name) = match stage.crate_name.is_empty() {
                     true => ("run".to_string(), "runtime".to_string()),
                     false => (stage.name, stage.crate_name),
                 };
-                Ok(Some(Blame { stage, room, detail, rule: None }))
+                Ok(Some(Blame { stage, crate_name, detail, rule: None }))
             }
         }
     }

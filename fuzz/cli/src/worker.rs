@@ -130,13 +130,13 @@ fn blamed(program: &Program, backend: &str, begin: Begin<'_>) -> Value {
     let blame = gradiff_check::catch(blame).ok().flatten();
     match blame {
         None => json!({"blame": null}),
-        Some(Blame { stage, room, detail, rule }) => {
+        Some(Blame { stage, crate_name, detail, rule }) => {
             let rule = rule.map(|culprit| {
                 json!({"rule": culprit.rule, "pass": culprit.pass, "before": culprit.before,
                        "after": culprit.after, "witness": culprit.witness,
                        "verdict": culprit.verdict, "cycle": culprit.cycle})
             });
-            json!({"blame": {"stage": stage, "crate": room, "detail": detail, "rule": rule}})
+            json!({"blame": {"stage": stage, "crate": crate_name, "detail": detail, "rule": rule}})
         }
     }
 }
@@ -187,9 +187,9 @@ pub(crate) fn parse_blame(line: &str) -> Option<Option<Blame>> {
             cycle: cycle.map(|rule| rule.as_str().map(str::to_string)).collect::<Option<_>>()?,
         })
     };
-    let (stage, room) = (text(blame, "stage")?, text(blame, "crate")?);
+    let (stage, crate_name) = (text(blame, "stage")?, text(blame, "crate")?);
     let rule = blame.get("rule").and_then(culprit);
-    Some(Some(Blame { stage, room, detail: text(blame, "detail")?, rule }))
+    Some(Some(Blame { stage, crate_name, detail: text(blame, "detail")?, rule }))
 }
 
 /// Parses an answer to `run` or `case`; `None` if it is another line.

@@ -272,7 +272,7 @@ fn a_backend_that_dies_is_a_finding_not_the_end() {
         exec cc -include \"$crash\" \"$@\"\n";
     let summary = hunt_with_compiler(script, &["--programs", "4"], 2);
     assert!(summary["crashes"].as_u64() >= Some(1), "{summary}");
-    assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
+    assert_eq!(summary["details"][0]["crate"], "runtime", "{summary}");
     assert!(summary["details"][0]["story"].to_string().contains("signal"), "{summary}");
 }
 
@@ -288,7 +288,7 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
     let story = summary["details"][0]["story"].to_string();
     assert!(story.contains("timeout on c: no answer within 1 s of processor time"), "{summary}");
     assert_eq!(summary["details"][0]["stage"], "compile", "{summary}");
-    assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
+    assert_eq!(summary["details"][0]["crate"], "runtime", "{summary}");
     // A compiler that sleeps uses no processor time, so it is a finding only when the wall time is
     // up, which is far later.
     let walled = [&flags[..], &["--wall-timeout", "2"]].concat();

@@ -135,10 +135,10 @@ fn every_planted_fault_is_found_minimised_and_blamed() {
         if row.name.starts_with("rule-") && !finding["rule"].is_string() {
             problems.push(format!("{}: no rule is named: {}", row.name, finding["story"]));
         }
-        if finding["room"] != row.crate_name.as_str() {
+        if finding["crate"] != row.crate_name.as_str() {
             problems.push(format!(
                 "{}: is in {}, blamed on {}: {}",
-                row.name, row.crate_name, finding["room"], finding["story"]
+                row.name, row.crate_name, finding["crate"], finding["story"]
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The tests of this room in one binary.
+//! The tests of this crate in one binary.
 
 mod cascade;
 mod common;

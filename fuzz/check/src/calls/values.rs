@@ -86,7 +86,7 @@ pub(super) fn compare(
         let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
         let configuration = stages::Configuration { schedule, kernel, target: engine.target };
         let is_right = |found: &stages::Elements| wrong(found).is_ok();
-        let crate_name = crate::blame::room_of_graph(&graph, &configuration, &is_right);
+        let crate_name = crate::blame::crate_of_graph(&graph, &configuration, &is_right);
         format!("{label} on {}: {problem} {OF_ENGINE}{crate_name})", engine.device.name())
     };
     let bytes = crate::catch(|| x.to_bytes(&engine)).map_err(&report)?;

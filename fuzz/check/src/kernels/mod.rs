@@ -130,7 +130,7 @@ fn check_bounds(seed: u64) -> Result<(), String> {
 
 /// The crate to blame for a report of [`check_kernels`]: that of the checker if it refuses a kernel
 /// for any device, that of the device if it runs uops, or else that of the texts.
-pub fn room_of_kernels(problem: &str) -> &'static str {
+pub fn crate_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
         None if problem.contains(passes::PREFIX) => "kernel",
@@ -303,9 +303,9 @@ mod tests {
     fn problems_are_blamed_on_the_crate_between_uops_and_results() {
         for (device, crate_name) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
             let problem = format!("{SAID} on {device}: element 0 is 1, expected 2");
-            assert_eq!(room_of_kernels(&problem), crate_name);
+            assert_eq!(crate_of_kernels(&problem), crate_name);
         }
-        assert_eq!(room_of_kernels(&format!("{SAID}, of seed 3: it is refused")), "graph");
+        assert_eq!(crate_of_kernels(&format!("{SAID}, of seed 3: it is refused")), "graph");
     }
 
     #[test]

@@ -47,8 +47,8 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
         None => Ok(()),
         Some(detail) => {
             let subject = match &file.case {
-                Case::Views(_) => Subject::Room("view", "views"),
-                Case::Expr(_) => Subject::Room("rewrite", "symbolic"),
+                Case::Views(_) => Subject::Crate("view", "views"),
+                Case::Expr(_) => Subject::Crate("rewrite", "symbolic"),
                 // A wrong stage is to blame, rather than what is expected of it.
                 Case::Program(program) => match gradiff_check::blame(program, "interp") {
                     Some(_) => Subject::Program(Box::new(program.clone()), "interp".to_string()),
@@ -64,10 +64,10 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
 fn of_expectation(detail: &str) -> Subject {
     let is_of = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     match () {
-        () if is_of(&["expected rule", "does not end"]) => Subject::Room("rewrite", "symbolic"),
-        () if detail.starts_with("statement ") => Subject::Room("tensor", "tensor"),
-        () if is_of(&["not a kernel"]) => Subject::Room("kernel", "lower"),
-        () => Subject::Room("schedule", "kernels"),
+        () if is_of(&["expected rule", "does not end"]) => Subject::Crate("rewrite", "symbolic"),
+        () if detail.starts_with("statement ") => Subject::Crate("tensor", "tensor"),
+        () if is_of(&["not a kernel"]) => Subject::Crate("kernel", "lower"),
+        () => Subject::Crate("schedule", "kernels"),
     }
 }
 

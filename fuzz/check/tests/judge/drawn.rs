@@ -109,8 +109,8 @@ impl Checks {
         let first = case_seed(self.seed, self.rounds);
         verdict.check(&format!("calls:{}", self.rounds), || {
             gradiff_check::check_calls(first, CALLS).map_err(|detail| {
-                let room = gradiff_check::room_of_calls(&detail);
-                Failure { detail, subject: Subject::Room(room, "calls") }
+                let crate_name = gradiff_check::crate_of_calls(&detail);
+                Failure { detail, subject: Subject::Crate(crate_name, "calls") }
             })
         });
         self.kernels(verdict, first);
@@ -133,8 +133,8 @@ impl Checks {
             devices.get(at).copied()
         };
         let failure = |detail: String| {
-            let room = gradiff_check::room_of_kernels(&detail);
-            Failure { detail, subject: Subject::Room(room, "kernels") }
+            let crate_name = gradiff_check::crate_of_kernels(&detail);
+            Failure { detail, subject: Subject::Crate(crate_name, "kernels") }
         };
         if let Some(device) = turn(direct, self.rounds) {
             verdict.check(&format!("kernels:{device}:{}", self.rounds), || {
@@ -184,7 +184,8 @@ impl Checks {
                 .map(|number| gradiff_gen::program_at(self.seed, number, &self.config).program),
             _ => None,
         };
-        let print = |stage: &str, room: &str| println!("BEGAN\troom={room}\tstage={stage}");
+        let print =
+            |stage: &str, crate_name: &str| println!("BEGAN\tcrate={crate_name}\tstage={stage}");
         let Some(program) = program else {
             // Texts run in other processes: this one dies in what the runtime has compiled.
             return print("launch", "runtime");
@@ -196,7 +197,7 @@ impl Checks {
         }
         print("folds", "graph");
         if let Some(suspect) = gradiff_check::suspect("") {
-            return print(suspect.stage, suspect.room);
+            return print(suspect.stage, suspect.crate_name);
         }
         print("views", "view");
         if (0..BLAME_CASES).any(|number| gradiff_check::check_views(&views(1, number)).is_err()) {
@@ -210,7 +211,7 @@ impl Checks {
             let blame =
                 gradiff_check::blame_in_steps(&program, backend.name(), &mut |s, r| print(s, r));
             if let Some(blame) = blame {
-                return print(&blame.stage, &blame.room);
+                return print(&blame.stage, &blame.crate_name);
             }
         }
         // Nothing in process is wrong: a text, or what runs the compiled ones.
@@ -236,8 +237,8 @@ impl Checks {
             .check(&format!("program:{number}"), || agrees(&program, &self.direct, Some(number)));
         verdict.check(&format!("targets:{number}"), || {
             targets::check(&program, number).map_err(|detail| {
-                let (room, stage) = room_of_target(&detail);
-                Failure { detail, subject: Subject::Room(room, stage) }
+                let (crate_name, stage) = crate_of_target(&detail);
+                Failure { detail, subject: Subject::Crate(crate_name, stage) }
             })
         });
         if number.is_multiple_of(STAGED_ONE_IN) && !self.direct.is_empty() {
@@ -332,7 +333,7 @@ fn expr(seed: u64, number: u64) -> ExprCase {
 }
 
 /// The crate and the stage to blame for a problem of a program that is compiled for another target.
-fn room_of_target(problem: &str) -> (&'static str, &'static str) {
+fn crate_of_target(problem: &str) -> (&'static str, &'static str) {
     match () {
         () if problem.contains("reads back as") => ("graph", "text"),
         // The linear uops break a rule of the target.
@@ -345,8 +346,8 @@ fn room_of_target(problem: &str) -> (&'static str, &'static str) {
 pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Failure> {
     gradiff_check::check_trees(seed, count).map_err(|detail| {
         let subject = match detail.starts_with(gradiff_check::SUMS_PREFIX) {
-            true => Subject::Room("rewrite", "collapse"),
-            false => Subject::Room("kernel", "trees"),
+            true => Subject::Crate("rewrite", "collapse"),
+            false => Subject::Crate("kernel", "trees"),
         };
         Failure { detail, subject }
     })
@@ -373,7 +374,7 @@ fn opts(program: &Program, seed: u64) -> Result<u64, Failure> {
         Ok((tally, None)) => Ok(tally.sequences),
         Ok((_, Some(failure))) => Err(Failure {
             detail: failure.to_string(),
-            subject: Subject::Room("kernel", "optimize"),
+            subject: Subject::Crate("kernel", "optimize"),
         }),
         Err(refusal) => Err(Failure { detail: refusal, subject: Subject::Unknown }),
     }

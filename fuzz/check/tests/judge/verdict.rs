@@ -117,7 +117,7 @@ pub(crate) enum Subject {
     /// A subject that blame does not know.
     Unknown,
     /// A subject that belongs to one crate: its name and the stage.
-    Room(&'static str, &'static str),
+    Crate(&'static str, &'static str),
     /// A program on a configuration.
     Program(Box<Program>, String),
     /// An expression or view sequence, with the function that blames it.
@@ -129,16 +129,18 @@ impl Failure {
     fn blamed(&self) -> Option<String> {
         // A panic or a wrong fold names its crate, whatever was checked.
         if let Some(suspect) = gradiff_check::suspect(&self.detail) {
-            return Some(format!("\troom={}\tstage={}", suspect.room, suspect.stage));
+            return Some(format!("\tcrate={}\tstage={}", suspect.crate_name, suspect.stage));
         }
         let blame = match &self.subject {
             Subject::Unknown => None,
-            Subject::Room(room, stage) => return Some(format!("\troom={room}\tstage={stage}")),
+            Subject::Crate(crate_name, stage) => {
+                return Some(format!("\tcrate={crate_name}\tstage={stage}"));
+            }
             Subject::Program(program, backend) => gradiff_check::blame(program, backend),
             Subject::Blame(blame, case) => blame(case),
         }?;
         let rule = blame.rule.map_or(String::new(), |culprit| format!(" rule={}", culprit.rule));
-        Some(format!("\troom={}\tstage={}{rule}", blame.room, blame.stage))
+        Some(format!("\tcrate={}\tstage={}{rule}", blame.crate_name, blame.stage))
     }
 }
 

@@ -73,7 +73,7 @@ impl Row {
     }
 
     fn to_json(&self) -> Value {
-        json!({"fault": self.name, "room": self.crate_name, "seconds": self.first_seconds,
+        json!({"fault": self.name, "crate": self.crate_name, "seconds": self.first_seconds,
                "statements": self.statements, "blamed": self.blamed})
     }
 }
@@ -122,6 +122,6 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
         crate_name,
         first_seconds: summary["first_seconds"].as_f64(),
         statements: first.and_then(|f| f["statements"].as_u64()).map(|n| n as usize),
-        blamed: first.and_then(|f| f["room"].as_str()).unwrap_or("nothing").to_string(),
+        blamed: first.and_then(|f| f["crate"].as_str()).unwrap_or("nothing").to_string(),
     })
 }

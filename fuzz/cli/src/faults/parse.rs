@@ -1,7 +1,7 @@
 //! Fault files: parses the text of a known mistake.
 //!
 //! ```text
-//! room: kernel
+//! crate: kernel
 //! description: A reduction starts from the wrong identity.
 //!
 //! file: engine/kernel/src/lower.rs
@@ -19,7 +19,7 @@
 pub(crate) struct Fault {
     /// The name of its file, without the extension.
     pub(crate) name: String,
-    /// The crate that `blame` must name, under the key `room`.
+    /// The crate that `blame` must name, under the key `crate`.
     pub(crate) crate_name: String,
     /// The mistake, in one sentence.
     pub(crate) description: String,
@@ -101,7 +101,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
             return fail(&format!("`{key}:` has no value"));
         }
         match key {
-            "room" if crate_name.is_none() => crate_name = Some(value),
+            "crate" if crate_name.is_none() => crate_name = Some(value),
             "description" if description.is_none() => description = Some(value),
             "by" => match FoundBy::from_word(&value) {
                 Some(word) => found_by = word,
@@ -117,10 +117,10 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
                 (Some(_), _) => return fail("`after` is the same as `before`"),
                 (None, _) => return fail("expected `before:` with the text that changes"),
             },
-            "room" | "description" => return fail(&format!("`{key}:` is given twice")),
+            "crate" | "description" => return fail(&format!("`{key}:` is given twice")),
             _ => {
                 return fail(&format!(
-                    "no key is called {key}; keys are room, description, by, file, before, after"
+                    "no key is called {key}; keys are crate, description, by, file, before, after"
                 ));
             }
         }
@@ -134,7 +134,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
     }
     Ok(Fault {
         name: name.to_string(),
-        crate_name: crate_name.ok_or_else(|| missing("room"))?,
+        crate_name: crate_name.ok_or_else(|| missing("crate"))?,
         description: description.ok_or_else(|| missing("description"))?,
         found_by,
         edits,
@@ -184,11 +184,11 @@ fn unindented(lines: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "room: kernel\ndescription: One is two.\n";
+    const HEAD: &str = "crate: kernel\ndescription: One is two.\n";
 
     #[test]
     fn a_file_has_a_head_and_edits() {
-        let text = "# why\nroom: kernel\ndescription: One is two.\nby: views\n\nfile: engine/a.rs\n\
+        let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\nfile: engine/a.rs\n\
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn errors_are_reported_with_their_lines() {
         for (rest, line, words) in [
-            ("room: view\n", 3, "twice"),
+            ("crate: view\n", 3, "twice"),
             ("file: a.rs\nbefore: 1\n", 4, "`after:` is missing"),
             ("file: a.rs\nbefore: 1\nafter: 1\n", 5, "the same"),
             ("file: a.rs\nafter: 1\n", 4, "expected `before:`"),
