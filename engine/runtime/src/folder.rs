@@ -23,14 +23,13 @@ use rustix::{
 
 /// The locked file of a claimed folder.
 const CLAIM: &str = "claim";
+/// Its name before it is locked.
+const UNLOCKED_CLAIM: &str = "unlocked-claim";
 /// The prefix of the folder of a process.
 const PROCESS_PREFIX: &str = "gradiff-private-";
-/// The age from which a folder without a claim is a leftover: a claim is created right after its
-/// folder.
+/// The age from which a folder without a claim is a leftover: a folder gets its claim right after
+/// it is created.
 const UNCLAIMED_AGE: Duration = Duration::from_secs(60);
-
-/// Attempts to claim a new folder, each of which another process may take for a leftover.
-const CLAIM_ATTEMPTS: usize = 16;
 
 /// Returns the canonical path of a folder. If it does not exist, creates it with access for its
 /// owner alone.
@@ -89,16 +88,14 @@ impl ClaimedFolder {
     /// # Errors
     /// The folder cannot be created.
     pub(crate) fn new(parent: &Path, prefix: &str) -> Result<ClaimedFolder> {
-        for _ in 0..CLAIM_ATTEMPTS {
-            let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
-            let path = folder.path().join(CLAIM);
-            let claim = lock_file(&path)?;
-            // Until it is locked, another process may take the folder for a leftover.
-            if claim.try_lock().is_ok() && path.exists() {
-                return Ok(ClaimedFolder { folder, _claim: claim });
-            }
-        }
-        Err(Error::other("other processes remove each new folder"))
+        let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
+        // Another process takes a folder whose claim is not locked for a leftover, so the file gets
+        // that name when it is locked.
+        let unlocked = folder.path().join(UNLOCKED_CLAIM);
+        let claim = lock_file(&unlocked)?;
+        claim.try_lock()?;
+        std::fs::rename(unlocked, folder.path().join(CLAIM))?;
+        Ok(ClaimedFolder { folder, _claim: claim })
     }
 
     pub(crate) fn path(&self) -> &Path {

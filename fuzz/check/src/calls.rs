@@ -36,7 +36,8 @@ use crate::translate;
 pub(crate) const SAID: &str = "call of the API";
 
 /// Rows that check the runtime alone.
-const RUNTIME_ROWS: [&str; 4] = ["memories", "launches", "launched often", "entries on disk"];
+const RUNTIME_ROWS: [&str; 5] =
+    ["memories", "launches", "launched often", "long launches", "entries on disk"];
 
 /// Prefix of the crate in which a graph's meaning changes.
 const OF_ENGINE: &str = "(engine/";
@@ -196,7 +197,17 @@ pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
 
 /// Checks a call of a drawn row. Returns the tensor that it gives, if any.
 fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
-    let (name, row) = &rows::ROWS[draw.below(rows::ROWS.len())];
+    check_row(draw, &rows::ROWS.iter().collect::<Vec<_>>())
+}
+
+/// Checks a call of a drawn row, which gives a tensor if it is legal.
+fn check_link(draw: &mut Draw) -> Result<Option<Tensor>, String> {
+    let gives_tensor = |row: &&(&str, Row)| matches!(row.1, Row::Call(_));
+    check_row(draw, &rows::ROWS.iter().filter(gives_tensor).collect::<Vec<_>>())
+}
+
+fn check_row(draw: &mut Draw, rows: &[&(&str, Row)]) -> Result<Option<Tensor>, String> {
+    let (name, row) = rows[draw.below(rows.len())];
     let checked = match row {
         Row::Call(call) => crate::catch(|| call(draw)).and_then(Call::check),
         Row::Check(check) => {

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gradiff::graph::{Arg, Constant, DType, Global, Op, UOp, Variable};
+use gradiff::graph::{Arg, Axis, AxisKind, Constant, DType, Dims, Global, Op, UOp, Variable};
 use gradiff::rewrite::{Bounds, Options, Step, Trace, bounds, rewrite, symbolic};
 
 use crate::calls::Draw;
@@ -21,6 +21,8 @@ pub(crate) const SAID: &str = "small expression";
 
 /// Maximal number of points of an expression.
 const POINTS_MAX: usize = 240;
+/// Maximal number of iterations of a range.
+const ITERATIONS_MAX: i128 = 6;
 /// Number of points at which an application of a rule is tried.
 const STEP_POINTS: usize = 8;
 /// Maximal number of rule applications for one expression.
@@ -46,6 +48,8 @@ pub(crate) fn check(seed: u64) -> Result<(), String> {
 struct Parts {
     dtype: DType,
     vars: Vec<UOp>,
+    /// Number of ranges of reductions so far.
+    range_count: i64,
     ints: Vec<UOp>,
     bools: Vec<UOp>,
 }
@@ -57,7 +61,7 @@ impl Parts {
             .zip(widths)
             .map(|(name, width)| variable(draw, name, dtype, *width))
             .collect();
-        Parts { dtype, ints: vars.clone(), vars, bools: Vec::new() }
+        Parts { dtype, range_count: 0, ints: vars.clone(), vars, bools: Vec::new() }
     }
 
     fn literal(&self, draw: &mut Draw) -> UOp {
@@ -88,6 +92,30 @@ impl Parts {
         self.bools[draw.below(self.bools.len())].clone()
     }
 
+    /// A reduction over one or two ranges of few iterations, or of as many as a variable says.
+    fn reduction(&mut self, draw: &mut Draw) -> UOp {
+        let mut ranges = Vec::new();
+        for _ in 0..1 + draw.below(2) {
+            let end = match draw.below(4) {
+                0 => self.vars[draw.below(self.vars.len())].clone(),
+                _ => UOp::int(self.dtype, draw.below(4) as i64),
+            };
+            let axis = Arg::Axis(Axis { kind: AxisKind::Loop, number: self.range_count });
+            self.range_count += 1;
+            ranges.push(UOp::new(Op::Range, self.dtype, [end], axis));
+        }
+        let mut body = self.int(draw);
+        for range in &ranges {
+            if !draw.one_in(3) {
+                let op = draw.pick(&[Op::Add, Op::Sub, Op::Mul, Op::Max]);
+                body = UOp::binary(op, body, range.clone());
+            }
+        }
+        let op = draw.pick(&[Op::Add, Op::Add, Op::Max, Op::Mul]);
+        let src = std::iter::once(body).chain(ranges);
+        UOp::new(Op::Reduce, self.dtype, src, Arg::Reduce(op, Dims::default()))
+    }
+
     /// Adds a part.
     fn grow(&mut self, draw: &mut Draw) {
         use Op::{
@@ -99,7 +127,8 @@ impl Parts {
             Min, And, Or, Xor, Shl, Shr,
         ];
         let dtype = self.dtype;
-        let int = match draw.below(12) {
+        let int = match draw.below(13) {
+            8 => self.reduction(draw),
             0 => UOp::unary(Neg, dtype, self.int(draw)),
             1 => UOp::select(self.bool(draw), self.int(draw), self.int(draw)),
             2 => {
@@ -196,6 +225,10 @@ fn values(order: &[UOp], point: &Point) -> Vec<Option<Constant>> {
             (Op::DefineVar, Arg::Var(variable)) => {
                 point.get(&variable.name).and_then(|value| scalar::int(node.dtype(), *value))
             }
+            (Op::Range, Arg::Axis(axis)) => {
+                point.get(&counter(*axis)).and_then(|value| scalar::int(node.dtype(), *value))
+            }
+            (Op::Reduce, Arg::Reduce(op, _)) => reduced(node, *op, point),
             (Op::Where, _) => source(0)
                 .and_then(|condition| source(if scalar::is_true(condition) { 1 } else { 2 })),
             (op, _) if op.is_elementwise() => {
@@ -207,6 +240,43 @@ fn values(order: &[UOp], point: &Point) -> Vec<Option<Constant>> {
         values.push(value);
     }
     values
+}
+
+/// The name of a range in a point.
+fn counter(axis: Axis) -> String {
+    format!("range {axis}")
+}
+
+/// The value of a reduction at a point; `None` if it is undefined or has too many iterations.
+fn reduced(node: &UOp, op: Op, point: &Point) -> Option<Constant> {
+    let [body, ranges @ ..] = node.src() else { return None };
+    let mut points = vec![point.clone()];
+    for range in ranges {
+        let Arg::Axis(axis) = range.arg() else { return None };
+        let end = scalar::to_int(value(&range.src()[0], point)?)?;
+        if ITERATIONS_MAX < end {
+            return None;
+        }
+        let with = |point: &Point| {
+            let set = |iteration| {
+                let mut point = point.clone();
+                point.insert(counter(*axis), iteration);
+                point
+            };
+            (0..end).map(set).collect::<Vec<Point>>()
+        };
+        points = points.iter().flat_map(with).collect();
+    }
+    let dtype = node.dtype();
+    let identity = match op {
+        Op::Add => 0,
+        Op::Mul => 1,
+        _ => range(dtype).0,
+    };
+    let start = scalar::int(dtype, identity)?;
+    points
+        .iter()
+        .try_fold(start, |sum, point| scalar::evaluate(op, dtype, &[sum, value(body, point)?]))
 }
 
 fn value(node: &UOp, point: &Point) -> Option<Constant> {

@@ -566,11 +566,11 @@ fn check_damaged(
 
 /// Damages the text of a graph: it is refused with a message, or its graph has a text that reads
 /// back as the same graph.
-fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
+pub(crate) fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
     let mut damaged = crate::listing::damaged(text, draw);
     if draw.one_in(2) {
-        // A part of a view, of which most lines have none.
-        for (part, others) in VIEW_PARTS {
+        // A part of a view or of a buffer, of which most lines have none.
+        for (part, others) in VIEW_PARTS.iter().chain(&BUFFER_PARTS) {
             if draw.one_in(3) {
                 damaged = damaged.replacen(part, draw.pick(others), 1);
             }
@@ -579,8 +579,17 @@ fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
     let report = |problem: String| format!("{problem} at the damaged text\n{damaged}");
     match crate::catch(|| parse_text(&damaged)).map_err(report)? {
         Ok(graph) => {
-            let again = crate::catch(|| parse_text(&graph.to_text())).map_err(report)?;
-            if again.as_ref().ok() == Some(&graph) {
+            let is_sound = |node: &UOp| match node.arg() {
+                Arg::Buffer(buffer) => buffer.dtype() != DType::Void && 0 <= buffer.size_elements(),
+                _ => true,
+            };
+            if !graph.toposort().iter().all(is_sound) {
+                return Err(report("a buffer that cannot be is read".to_string()));
+            }
+            // Parsing makes new buffers, so that only the texts are the same.
+            let text = graph.to_text();
+            let again = crate::catch(|| parse_text(&text)).map_err(report)?;
+            if again.as_ref().is_ok_and(|again| again.to_text() == text) {
                 return Ok(());
             }
             Err(report(format!("it reads back as {again:?}")))
@@ -589,6 +598,13 @@ fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
         Err(_) => Ok(()),
     }
 }
+
+/// Parts of the text of a buffer, and texts that replace them.
+const BUFFER_PARTS: [(&str, &[&str]); 3] = [
+    ("#0 ", &["#0 -", "0 ", "#1 ", "#-1 ", "# "]),
+    ("buffer f32", &["buffer void"]),
+    ("buffer u8", &["buffer void"]),
+];
 
 /// Parts of the text of a view, and texts that replace them.
 const VIEW_PARTS: [(&str, &[&str]); 6] = [

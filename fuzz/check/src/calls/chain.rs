@@ -8,7 +8,7 @@ use gradiff::runtime::{Executable, Memory};
 use gradiff::{Engine, Tensor};
 use gradiff_corpus::TensorType;
 
-use super::{Draw, SAID, check_call};
+use super::{Draw, SAID, check_link};
 use crate::{listing, translate};
 
 /// Limit of the calls of a chain.
@@ -30,7 +30,7 @@ pub fn check_chain(bytes: &[u8]) -> Result<(), String> {
         if draw.bytes.is_empty() {
             break;
         }
-        let tensor = check_call(&mut draw).map_err(|problem| format!("{SAID}, {problem}"))?;
+        let tensor = check_link(&mut draw).map_err(|problem| format!("{SAID}, {problem}"))?;
         if let Some(tensor_type) = tensor.as_ref().and_then(type_of) {
             draw.given.extend(tensor.map(|tensor| (tensor_type, tensor)));
         }
@@ -141,7 +141,7 @@ mod tests {
                 panic!("{problem}\n{bytes:?}");
             }
             let mut again = Draw::of_bytes(&bytes);
-            computed += usize::from(matches!(check_call(&mut again), Ok(Some(_))));
+            computed += usize::from(matches!(check_link(&mut again), Ok(Some(_))));
         }
         assert!(chains < 4 * computed, "{computed} of {chains} chains begin with a legal call");
     }

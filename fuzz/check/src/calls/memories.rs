@@ -4,7 +4,7 @@
 //! expected value of each byte. A launch with too few memories, with one of another dtype, with one
 //! that is too short, or with the written one twice is refused, and leaves all memories unchanged.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Op,
@@ -294,11 +294,15 @@ fn copy(draw: &mut Draw, pool: &mut [Modelled]) -> Result<&'static str, String> 
 
 /// Launches a drawn kernel with right memories, and with wrong ones.
 pub(super) fn launches(draw: &mut Draw) -> Result<(), String> {
-    let name = draw.pick(&["interp", "jit"]);
     let seed = draw.bits();
     let kernel = drawn(seed, &Style::of("jit"))?.kernel;
     let globals = kernel.globals();
-    let opened = open(name)?;
+    // A call of a compiler takes long, and not everyone has it.
+    let compiler = draw.one_in(24).then(|| open("c").ok()).flatten();
+    let (name, opened) = match (compiler, draw.pick(&["interp", "jit"])) {
+        (Some(compiler), _) => ("c", compiler),
+        (None, name) => (name, open(name)?),
+    };
     let mut executables = opened.compile(&[&kernel]).map_err(|error| error.to_string())?;
     let executable = executables.remove(0);
     let mut memories: Vec<Memory> = Vec::new();
@@ -357,6 +361,68 @@ pub(super) fn launches(draw: &mut Draw) -> Result<(), String> {
 
 fn contents(memories: &[Memory]) -> Result<Vec<Vec<u8>>, String> {
     memories.iter().map(|memory| memory.read().map_err(|error| error.to_string())).collect()
+}
+
+/// Number of threads of a long launch: odd, so that some thread of the host is the last. Number of
+/// iterations of each, which take about a millisecond: no caller waits so long by chance.
+const LONG_THREADS: usize = 5;
+const LONG_ITERATIONS: i64 = 1 << 18;
+/// The step of a linear congruential generator: a compiler cannot shorten a loop of it.
+const STEP: (u32, u32) = (1_664_525, 1_013_904_223);
+
+/// A kernel in which each thread takes many steps from its number on, and stores the last value.
+fn long_kernel() -> Result<BoundedLinear, String> {
+    let int = |dtype, value: i128| {
+        Instruction::new(Op::Const, dtype, [], Arg::Const(Constant::int(dtype, value)))
+    };
+    let axis = |kind, number| Arg::Axis(Axis { kind, number });
+    let output = Arg::Global(Global { slot: 0, size_elements: LONG_THREADS as i64 });
+    let uops = vec![
+        Instruction::new(Op::DefineGlobal, DType::U32, [], output),
+        int(DType::I32, LONG_THREADS as i128),
+        int(DType::I32, LONG_ITERATIONS.into()),
+        int(DType::U32, STEP.0.into()),
+        int(DType::U32, STEP.1.into()),
+        Instruction::new(Op::Range, DType::I32, [1], axis(AxisKind::Thread, 0)),
+        Instruction::new(Op::Cast, DType::U32, [5], Arg::None),
+        Instruction::new(Op::DefineAcc, DType::U32, [6, 5], Arg::Int(0)),
+        Instruction::new(Op::Range, DType::I32, [2], axis(AxisKind::Loop, 1)),
+        Instruction::new(Op::Mul, DType::U32, [7, 3], Arg::None),
+        Instruction::new(Op::Add, DType::U32, [9, 4], Arg::None),
+        Instruction::new(Op::Assign, DType::U32, [7, 10], Arg::None),
+        Instruction::new(Op::EndRange, DType::Void, [8], Arg::None),
+        Instruction::new(Op::Index, DType::U32, [0, 5], Arg::None),
+        Instruction::new(Op::Store, DType::Void, [13, 7], Arg::None),
+        Instruction::new(Op::EndRange, DType::Void, [5], Arg::None),
+    ];
+    let linear = Linear { name: "long".to_owned(), uops };
+    BoundedLinear::check(linear).map_err(|error| format!("a long kernel is refused: {error}"))
+}
+
+/// The element that a thread of [`long_kernel`] stores.
+fn last_step(thread: usize) -> u32 {
+    let step = |value: u32, _| value.wrapping_mul(STEP.0).wrapping_add(STEP.1);
+    (0..LONG_ITERATIONS).fold(thread as u32, step)
+}
+
+/// Checks that a launch whose threads take long is over when it returns.
+pub(super) fn long_launches(_: &mut Draw) -> Result<(), String> {
+    static EXPECTED: OnceLock<Vec<u32>> = OnceLock::new();
+    let expected = EXPECTED.get_or_init(|| (0..LONG_THREADS).map(last_step).collect());
+    // Only this device has threads. Without a compiler it is not here.
+    let Ok(opened) = open("c") else { return Ok(()) };
+    let kernel = long_kernel()?;
+    let executable = opened.compile(&[&kernel]).map_err(|error| error.to_string())?.remove(0);
+    let memory = Memory::from_bytes(DType::U32, &[0; 4 * LONG_THREADS]);
+    let memory = memory.map_err(|error| error.to_string())?;
+    executable.run(&[&memory]).map_err(|error| format!("a long launch on c: {error}"))?;
+    let bytes = memory.read().map_err(|error| error.to_string())?;
+    let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("4")));
+    let found: Vec<u32> = words.collect();
+    match found == *expected {
+        true => Ok(()),
+        false => Err(format!("a long launch on c returns with {found:?}, expected {expected:?}")),
+    }
 }
 
 /// Checks that a kernel that is launched in very many groups or threads is compiled or refused,

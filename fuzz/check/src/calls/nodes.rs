@@ -81,6 +81,9 @@ fn judge(node: &Node, draw: &mut Draw) -> Result<(), String> {
     match (&expected, &found) {
         (Ok(()), Err(error)) => return Err(report(format!("it is refused: {error}"))),
         (Err(problem), Ok(())) => return Err(report(format!("it is accepted: {problem}"))),
+        (Ok(()), Ok(())) if !node.src.is_empty() && draw.one_in(4) => {
+            crate::trees::damaged_text(&root.to_text(), draw).map_err(report)?;
+        }
         (Err(_), Err(error)) if error.problem.is_empty() || error.place.is_empty() => {
             return Err(report("it is refused without a message".to_string()));
         }

@@ -16,7 +16,7 @@ use crate::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 52] = [
+pub(super) const ROWS: [(&str, Row); 53] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -68,6 +68,7 @@ pub(super) const ROWS: [(&str, Row); 52] = [
     ("memories", Row::Check(memories::memories)),
     ("launches", Row::Check(memories::launches)),
     ("launched often", Row::Check(memories::launched_often)),
+    ("long launches", Row::Check(memories::long_launches)),
     ("entries on disk", Row::Check(stores::stores)),
 ];
 

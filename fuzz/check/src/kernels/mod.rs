@@ -5,10 +5,12 @@
 //! so that lists of uops that it makes seldom, or for devices that are not here, are as frequent as
 //! others.
 
+mod constants;
 mod damage;
 mod draw;
 mod form;
 mod indices;
+mod locals;
 mod passes;
 pub(crate) mod products;
 mod races;
@@ -51,6 +53,8 @@ pub(crate) struct Drawn {
     pub(crate) memories: Vec<Elements>,
     /// The first array after it, by the evaluator.
     expected: Elements,
+    /// True if a NaN must keep its payload.
+    has_bits: bool,
 }
 
 /// Draws `count` kernels that follow from the seed, runs them on a device of the runtime or as the
@@ -68,9 +72,14 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<u64, String>
     for number in 0..count {
         crate::points::check(seed.wrapping_add(number))?;
     }
+    if matches!(device, "jit" | "c") {
+        locals::check_unwritten(&*target)
+            .map_err(|problem| format!("{SAID} on {device}: {problem}"))?;
+    }
     let style = Style::of(device);
     let drawn = |number| drawn(seed.wrapping_add(number), &style);
-    let drawn = (0..count).map(drawn).collect::<Result<Vec<Drawn>, String>>()?;
+    let constants = std::iter::once_with(|| constants::constants(seed, &style));
+    let drawn = (0..count).map(drawn).chain(constants).collect::<Result<Vec<Drawn>, String>>()?;
     let report =
         |kernel: &Linear, problem: &str| format!("{SAID} on {device}: {problem}\n{kernel}");
     let is_refused = |drawn: &&Drawn| device != "interp" && is_too_deep(&drawn.kernel);
@@ -112,6 +121,8 @@ fn check_bounds(seed: u64) -> Result<(), String> {
         .map_err(|problem| format!("{SAID}, of indices, of seed {seed}: {problem}"))?;
     races::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID} on interp: of seed {seed}, a race: {problem}"))?;
+    locals::check(&mut Draw::new(seed))
+        .map_err(|problem| format!("{SAID}, of seed {seed}: {problem}"))?;
     wrapping::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID}, of seed {seed}, {problem}"))?;
     passes::check(&mut Draw::new(seed))
@@ -198,7 +209,7 @@ pub(crate) fn drawn(seed: u64, style: &Style) -> Result<Drawn, String> {
     crate::linear::run(&kernel, &mut after).map_err(report)?;
     let bounded = BoundedLinear::check(kernel.clone());
     let bounded = bounded.map_err(|error| report(format!("it is refused: {error}")))?;
-    Ok(Drawn { kernel: bounded, memories, expected: after.swap_remove(0) })
+    Ok(Drawn { kernel: bounded, memories, expected: after.swap_remove(0), has_bits: false })
 }
 
 /// Runs the kernel and compares the written array with that of the evaluator.
@@ -207,7 +218,11 @@ fn compare(executable: &dyn Executable, drawn: &Drawn) -> Result<(), String> {
     crate::engine::run_compiled(executable, &drawn.kernel, &mut memories)?;
     for (at, (found, expected)) in memories[0].iter().zip(&drawn.expected).enumerate() {
         let (Some(found), Some(expected)) = (found, expected) else { continue };
-        if !is_same(*found, *expected) {
+        let is_wrong = match drawn.has_bits {
+            true => found != expected,
+            false => !is_same(*found, *expected),
+        };
+        if is_wrong {
             return Err(format!("element {at} is {found:?}, expected {expected:?}"));
         }
     }

@@ -310,7 +310,7 @@ impl Builder<'_> {
 
 /// An edge value of a type, or one with random bits; but no NaN if the language gives NaNs of this
 /// type any payload.
-fn edge(draw: &mut Draw, style: &Style, dtype: DType) -> Constant {
+pub(super) fn edge(draw: &mut Draw, style: &Style, dtype: DType) -> Constant {
     let value = any_edge(draw, dtype);
     let is_nan = scalar::to_float(value).is_some_and(f64::is_nan);
     if is_nan && style.free_nan == Some(dtype) { scalar::zero(dtype) } else { value }
@@ -328,6 +328,11 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
             0 => Constant::from_bits(dtype, draw.bits()),
             // The smallest subnormals.
             1 if draw.one_in(4) => Constant::from_bits(dtype, 1 + draw.below(2) as u64),
+            // A quiet NaN with any payload.
+            1 if draw.one_in(3) => {
+                let nan = scalar::float(dtype, f64::NAN).expect("a float");
+                Constant::from_bits(dtype, nan.bits() | draw.bits())
+            }
             _ => scalar::float(dtype, value).expect("a float"),
         };
     }
