@@ -8,15 +8,14 @@ use super::{Drawn, SAID};
 use crate::calls::Draw;
 
 /// Number of constants of a kernel.
-const COUNT: usize = 24;
+const COUNT: usize = 16;
 
-/// Returns the kernel of a seed, which stores edge values of a dtype.
+/// Returns the kernel of a seed, which stores edge values of this dtype.
 ///
 /// # Errors
 /// [`BoundedLinear::check`] refuses it.
-pub(super) fn constants(seed: u64, style: &Style) -> Result<Drawn, String> {
+pub(super) fn constants(seed: u64, style: &Style, dtype: DType) -> Result<Drawn, String> {
     let mut draw = Draw::new(seed);
-    let dtype = draw.pick(&style.dtypes);
     let values: Vec<Constant> = (0..COUNT).map(|_| edge(&mut draw, style, dtype)).collect();
     let global = Arg::Global(Global { slot: 0, size_elements: COUNT as i64 });
     let mut uops = vec![Instruction::new(Op::DefineGlobal, dtype, [], global)];

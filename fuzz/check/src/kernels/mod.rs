@@ -78,7 +78,7 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<u64, String>
     }
     let style = Style::of(device);
     let drawn = |number| drawn(seed.wrapping_add(number), &style);
-    let constants = std::iter::once_with(|| constants::constants(seed, &style));
+    let constants = style.dtypes.iter().map(|dtype| constants::constants(seed, &style, *dtype));
     let drawn = (0..count).map(drawn).chain(constants).collect::<Result<Vec<Drawn>, String>>()?;
     let report =
         |kernel: &Linear, problem: &str| format!("{SAID} on {device}: {problem}\n{kernel}");
