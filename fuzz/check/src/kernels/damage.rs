@@ -12,6 +12,9 @@ use super::form;
 use super::walk::{Safety, walk};
 use crate::calls::Draw;
 
+/// Beginning of a report that a renderer takes a kernel which has no text.
+pub(super) const HAS_TEXT: &str = "it has a text in";
+
 /// Number of changed kernels for each kernel.
 const CHANGES: usize = 24;
 /// Maximal length of a kernel's name.
@@ -58,7 +61,7 @@ fn check_name(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     let language = &LANGUAGES[draw.below(LANGUAGES.len())];
     let text = crate::catch(|| (language.render)(&named)).map_err(report)?;
     if text.is_ok() && !is_identifier {
-        return Err(report(format!("it has a text in {}", language.name)));
+        return Err(report(format!("{HAS_TEXT} {}", language.name)));
     }
     Ok(())
 }

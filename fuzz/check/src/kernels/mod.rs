@@ -146,6 +146,7 @@ pub fn crate_of_kernels(problem: &str) -> &'static str {
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
         None if problem.contains(passes::PREFIX) => "kernel",
         None if problem.contains(wrapping::PREFIX) => "render",
+        None if problem.contains(damage::HAS_TEXT) => "render",
         None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
         Some(device) => crate::blame::last_stage(device).1,
