@@ -53,7 +53,7 @@ fn cache_input(root: &UOp, number: usize, thresholds: &Thresholds) -> Result<Opt
     let reduced = reductions.iter().fold(0, |bits, reduction| bits | ranges_of(reduction));
     for reduction in reductions.iter().filter(|node| free.of_node(node) & reduced == 0) {
         let ranges = &reduction.src()[1..];
-        let row = Row { free: &free, ranges, bits: ranges_of(reduction) };
+        let row = Row { free: &free, ranges, bits: ranges_of(reduction), reduced };
         let Some(size) = row.size().filter(|_| row.may_recur()) else { continue };
         let before: FxHashSet<UOp> = reduction.toposort().into_iter().collect();
         let input = &reduction.src()[0];
@@ -108,6 +108,8 @@ struct Row<'a> {
     free: &'a Free,
     ranges: &'a [UOp],
     bits: u64,
+    /// The ranges of all reductions, one bit each.
+    reduced: u64,
 }
 
 impl Row<'_> {
@@ -127,11 +129,13 @@ impl Row<'_> {
         self.ranges.iter().all(|range| others.iter().any(|other| other.src() == range.src()))
     }
 
-    /// Returns whether a value differs from element to element and is costly.
+    /// Returns whether a value differs from element to element, has one value for each (which it
+    /// has not in the loop of a reduction of its own), and is costly.
     fn is_worth_caching(&self, value: &UOp, thresholds: &Thresholds) -> bool {
         let varies = |node: &UOp| self.free.of_node(node) & self.bits;
         let is_data = !matches!(value.dtype(), DType::Bool | DType::Void);
-        if !is_data || varies(value) != self.bits || value.op() == Op::Reduce {
+        let is_of_row = self.free.of_node(value) & self.reduced == self.bits;
+        if !is_data || !is_of_row || value.op() == Op::Reduce {
             return false;
         }
         let nodes = value.toposort();

@@ -77,3 +77,20 @@ pub(crate) fn tracker(node: &UOp) -> Option<&ShapeTracker> {
         _ => None,
     }
 }
+
+/// Returns whether a view broadcasts a reduction along its reduced axes and does nothing else.
+pub(crate) fn is_broadcast(tracker: &ShapeTracker, reduction: &UOp) -> bool {
+    let ([view], Some(shape)) = (tracker.views(), reduction.shape()) else { return false };
+    // The strides of a view without elements have no meaning.
+    let is_empty = view.shape().contains(&0);
+    let mut stride = 1;
+    view.offset() == 0
+        && view.mask().is_none()
+        && view.shape().len() == shape.len()
+        && (0..shape.len()).rev().all(|axis| {
+            let expected = if shape[axis] == 1 { 0 } else { stride };
+            stride *= shape[axis];
+            let has_size = shape[axis] == 1 || view.shape()[axis] == shape[axis];
+            (is_empty || view.strides()[axis] == expected) && has_size
+        })
+}

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::Error;
 use crate::error::malformed;
-use crate::extent::{Axes, tracker};
+use crate::extent::{Axes, is_broadcast, tracker};
 use crate::linearize::reduce_arg;
 use crate::pass::Context;
 use crate::shape::map_nodes;
@@ -214,21 +214,6 @@ impl Lowering {
         roots.flatten().for_each(|root| intervals.add(root));
         intervals.widest()
     }
-}
-
-/// Returns whether a view broadcasts a reduction along its reduced axes and does nothing else.
-fn is_broadcast(tracker: &ShapeTracker, reduction: &UOp) -> bool {
-    let ([view], Some(shape)) = (tracker.views(), reduction.shape()) else { return false };
-    let mut stride = 1;
-    view.offset() == 0
-        && view.mask().is_none()
-        && view.shape().len() == shape.len()
-        && (0..shape.len()).rev().all(|axis| {
-            let expected = if shape[axis] == 1 { 0 } else { stride };
-            stride *= shape[axis];
-            let has_size = shape[axis] == 1 || view.shape()[axis] == shape[axis];
-            view.strides()[axis] == expected && has_size
-        })
 }
 
 /// Returns the axes of a tracker whose size is not 1, as bits.

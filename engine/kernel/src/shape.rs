@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::error::malformed;
-use crate::extent::{Axes, tracker};
+use crate::extent::{Axes, is_broadcast, tracker};
 use crate::pass::Context;
 use crate::{Error, linearize};
 
@@ -116,6 +116,12 @@ impl Groups {
         Ok(groups)
     }
 
+    /// Returns the shape over the new axes.
+    fn shape(&self, shape: &[i64]) -> Dims {
+        let size = |group: &SmallVec<[usize; 4]>| group.iter().map(|axis| shape[*axis]).product();
+        self.axes.iter().map(size).collect()
+    }
+
     /// Returns the tracker over the new axes.
     fn apply(&self, tracker: &ShapeTracker, axes: &Axes) -> Result<ShapeTracker, Error> {
         let error_at = |error| malformed(format!("{tracker}: {error}"));
@@ -126,10 +132,7 @@ impl Groups {
         } else {
             tracker.permute(&order).map_err(error_at)?
         };
-        let size = |group: &SmallVec<[usize; 4]>| -> i64 {
-            group.iter().map(|axis| tracker.shape()[*axis]).product()
-        };
-        let shape: Dims = self.axes.iter().map(size).collect();
+        let shape = self.shape(tracker.shape());
         if moved.shape() == shape.as_slice() {
             return Ok(moved);
         }
@@ -156,10 +159,23 @@ fn rebuild(order: &[UOp], axes: &Axes, groups: &Groups) -> Result<UOp, Error> {
         return Ok(order[order.len() - 1].clone());
     }
     let views_reduction = |view: &UOp| view.src()[0].op() == Op::ReduceAxis;
+    let is_broadcast = |tracker: &ShapeTracker, view: &UOp| {
+        view.op() == Op::View && views_reduction(view) && is_broadcast(tracker, &view.src()[0])
+    };
     map_nodes(order, |old, node| match old.arg() {
         // The reduction was over axes of size 1 only, which are removed.
         Arg::View(_) if old.op() == Op::View && views_reduction(old) && !views_reduction(&node) => {
             Ok(node.src()[0].clone())
+        }
+        // The elements of the reduction are in the order of its new axes.
+        Arg::View(tracker) if is_broadcast(tracker, old) => {
+            let narrow =
+                node.src()[0].shape().ok_or_else(|| malformed("a node without a shape"))?;
+            let error = |error| malformed(format!("{tracker}: {error}"));
+            let wide = groups.shape(tracker.shape());
+            let tracker = ShapeTracker::from_shape(&narrow).map_err(error)?;
+            let arg = Arg::View(tracker.expand(&wide).map_err(error)?);
+            Ok(UOp::new(node.op(), node.dtype(), node.src().iter().cloned(), arg))
         }
         Arg::View(tracker) => {
             let arg = Arg::View(groups.apply(tracker, axes)?);

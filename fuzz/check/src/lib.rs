@@ -24,6 +24,7 @@ mod linear;
 mod listing;
 mod matmuls;
 mod model;
+mod nests;
 mod opts;
 mod panics;
 mod parts;

@@ -23,7 +23,7 @@ use crate::scalar;
 use crate::stages::Elements;
 
 /// Prefix of this check's reports.
-const PREFIX: &str = "kernel tree";
+pub(crate) const PREFIX: &str = "kernel tree";
 
 /// Maximal number of axes of more than one element, which have two elements if they are many.
 const LONG_AXES_MAX: usize = 12;
@@ -32,9 +32,11 @@ const ELEMENTS: usize = 1200;
 /// Maximal number of additions of a kernel whose sums are broadcast.
 const WORK: usize = 100_000;
 /// Number of loops that every kernel may have.
-const LOOPS: usize = 64;
+pub(crate) const LOOPS: usize = 64;
 /// Number of sums of choices for each drawn tree.
 const SUMS: usize = 4;
+/// Number of trees of any form for each drawn tree.
+const NESTS: usize = 2;
 /// Number of damaged trees for each drawn one.
 const DAMAGED: usize = 3;
 
@@ -126,6 +128,7 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         check(&drawn, &tree, &mut draw).map_err(report)?;
         (0..SUMS).try_for_each(|_| crate::sums::check(&mut draw))?;
         crate::matmuls::check(&mut draw)?;
+        (0..NESTS).try_for_each(|_| crate::nests::check(&mut draw))?;
     }
     Ok(())
 }
@@ -335,7 +338,8 @@ fn global(slot: usize, size: usize) -> UOp {
     UOp::new(Op::DefineGlobal, DType::F32, [], arg)
 }
 
-fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
+/// Draws a target, and returns the name of that which it is based on.
+pub(crate) fn target(draw: &mut Draw) -> (&'static str, Target) {
     let name =
         draw.pick(&["plain", "loops", "vectors", "groups", "short-vectors", "llvm", "ptx", "wgsl"]);
     let mut thresholds = draw.pick(&[Thresholds::USUAL, Thresholds::SMALL]);
@@ -352,6 +356,11 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         unsupported: if draw.one_in(4) { FUNCTIONS } else { named.unsupported },
         ..named
     };
+    (name, target)
+}
+
+/// Draws the options with which a tree is lowered.
+pub(crate) fn options(draw: &mut Draw) -> Options {
     let mut options = Options::default();
     options.rewrite.mode = draw.pick(&[Mode::Default, Mode::Strict]);
     options.opts = match draw.below(3) {
@@ -359,6 +368,13 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         1 => Strategy::Heuristic,
         _ => Strategy::Drawn { seed: draw.bits(), limit: 5 },
     };
+    options
+}
+
+fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
+    let (name, target) = target(draw);
+    let options = options(draw);
+    let thresholds = target.thresholds;
     let expected = drawn.naive();
     let mut memories = drawn.memories();
     crate::catch(|| interpret(tree, &mut memories))?.map_err(|error| error.to_string())?;

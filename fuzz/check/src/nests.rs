@@ -1,0 +1,326 @@
+//! Kernel trees of any form: reductions in reductions, parts that several of them share, views that
+//! reverse, cut, pad and broadcast their arrays, axes without elements.
+//!
+//! In: draws. Out: the first tree whose kernel has another value than the tree, which is evaluated
+//! here element by element over the whole shape. All values are integers small enough that sums of
+//! floats are exact in any order.
+
+use gradiff::UOp;
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op};
+use gradiff::kernel::{interpret, lower};
+use gradiff::rewrite::Trace;
+use gradiff::view::ShapeTracker;
+
+use crate::calls::Draw;
+use crate::scalar;
+use crate::stages::Elements;
+use crate::trees::{LOOPS, PREFIX, options, target};
+
+/// Largest absolute value of an element.
+const VALUE_MAX: i64 = 1 << 20;
+/// Maximal number of elements of the whole shape, and of evaluations of leaves by a kernel.
+const ELEMENTS_MAX: usize = 400;
+const WORK_MAX: usize = 60_000;
+/// Levels of ops of a tree.
+const DEPTH: usize = 6;
+/// Chance of a size without elements, as one in so many trees.
+const EMPTY_ONE_IN: usize = 8;
+
+/// A node of the tree with its elements over the whole shape.
+#[derive(Clone)]
+struct Node {
+    uop: UOp,
+    elements: Vec<i64>,
+    /// Number of leaves that are evaluated for each element.
+    work: usize,
+}
+
+impl Node {
+    fn bound(&self) -> i64 {
+        self.elements.iter().map(|element| element.abs()).max().unwrap_or(0)
+    }
+}
+
+/// A tree that is being drawn.
+struct Builder<'a> {
+    draw: &'a mut Draw,
+    dtype: DType,
+    sizes: Vec<usize>,
+    /// The elements of each array after the output.
+    arrays: Vec<Vec<i64>>,
+    /// Nodes that may be used once more.
+    nodes: Vec<Node>,
+    /// Number of reduced axes of all reductions.
+    reduced_count: usize,
+}
+
+/// Draws a tree, lowers it, and compares its kernel with the naive evaluation.
+///
+/// # Errors
+/// The tree and what is wrong with it.
+pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
+    let rank = 1 + draw.below(4);
+    let mut sizes = vec![1; rank];
+    for axis in 0..rank {
+        let rest: usize = sizes.iter().product();
+        let size = draw.pick(&[1, 2, 3, 4, 4, 5, 7, 8, 16, 33, 64, 100]);
+        sizes[axis] = if rest * size <= ELEMENTS_MAX { size } else { 2 };
+    }
+    if draw.one_in(EMPTY_ONE_IN) {
+        sizes[draw.below(rank)] = 0;
+    }
+    let dtype = draw.pick(&[DType::F32, DType::F32, DType::I32]);
+    let (arrays, nodes) = (Vec::new(), Vec::new());
+    let mut builder = Builder { draw, dtype, sizes, arrays, nodes, reduced_count: 0 };
+    let value = builder.node(DEPTH);
+    let (value, stored, expected) = match builder.draw.one_in(2) {
+        true => builder.reduced(&value).unwrap_or_else(|| builder.whole(&value)),
+        false => builder.whole(&value),
+    };
+    let count = expected.len();
+    let output = array(dtype, 0, count);
+    let tracker = ShapeTracker::from_shape(&stored).expect("a small shape");
+    let store = UOp::new(Op::Store, DType::Void, [output, value], Arg::View(tracker));
+    let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+    let inputs = builder.arrays.iter().map(|array| elements(dtype, array));
+    let memories: Vec<Elements> = std::iter::once(vec![None; count]).chain(inputs).collect();
+    let long = builder.sizes.iter().filter(|size| 1 < **size).count();
+    let loops = long + 2 * builder.reduced_count;
+    let expected = elements(dtype, &expected);
+    judge(&tree, &memories, &expected, loops, draw)
+        .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
+}
+
+fn judge(
+    tree: &UOp,
+    memories: &[Elements],
+    expected: &Elements,
+    loops: usize,
+    draw: &mut Draw,
+) -> Result<(), String> {
+    let (name, target) = target(draw);
+    let options = options(draw);
+    let mut found = memories.to_vec();
+    crate::catch(|| interpret(tree, &mut found))?.map_err(|error| error.to_string())?;
+    compare(&found[0], expected).map_err(|problem| format!("the tree: {problem}"))?;
+    match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
+        Ok(kernel) => {
+            let mut found = memories.to_vec();
+            crate::linear::run(&kernel, &mut found)?;
+            compare(&found[0], expected)
+                .map_err(|problem| format!("for {name}: {problem}\n{}", *kernel))
+        }
+        // A refusal because of too many loops is no fault of the engine.
+        Err(_) if LOOPS < loops => Ok(()),
+        Err(error) => Err(format!("for {name}, it is refused: {error}")),
+    }
+}
+
+fn compare(found: &Elements, expected: &Elements) -> Result<(), String> {
+    let differs = |(found, expected): (&Option<Constant>, &Option<Constant>)| {
+        let number = |value| scalar::to_float(value).or(scalar::to_int(value).map(|x| x as f64));
+        let values = [found, expected].map(|value| value.and_then(number));
+        values[0].is_none() || values[0] != values[1]
+    };
+    match found.iter().zip(expected).position(differs) {
+        Some(at) => Err(format!("element {at} is {:?}, not {:?}", found[at], expected[at])),
+        None => Ok(()),
+    }
+}
+
+fn elements(dtype: DType, values: &[i64]) -> Elements {
+    values.iter().map(|value| constant(dtype, *value)).collect()
+}
+
+fn constant(dtype: DType, value: i64) -> Option<Constant> {
+    match dtype {
+        DType::F32 => scalar::float(dtype, value as f64),
+        _ => scalar::int(dtype, value.into()),
+    }
+}
+
+fn array(dtype: DType, slot: usize, count: usize) -> UOp {
+    let arg = Arg::Global(Global { slot, size_elements: count as i64 });
+    UOp::new(Op::DefineGlobal, dtype, [], arg)
+}
+
+/// The coordinates of each element of a shape, in row-major order.
+fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
+    let mut coordinates = vec![Vec::new()];
+    for size in sizes {
+        let with = |head: &Vec<usize>| {
+            (0..*size).map(|at| [&head[..], &[at]].concat()).collect::<Vec<_>>()
+        };
+        coordinates = coordinates.iter().flat_map(with).collect();
+    }
+    coordinates
+}
+
+fn position(at: &[usize], sizes: &[usize]) -> usize {
+    at.iter().zip(sizes).fold(0, |position, (at, size)| position * size + at)
+}
+
+fn dims(sizes: &[usize]) -> Dims {
+    sizes.iter().map(|size| *size as i64).collect()
+}
+
+impl Builder<'_> {
+    /// A node of at most so many levels, which may be used once more.
+    fn node(&mut self, depth: usize) -> Node {
+        if depth == 0 || self.draw.one_in(8) {
+            return self.leaf();
+        }
+        if !self.nodes.is_empty() && self.draw.one_in(3) {
+            return self.nodes[self.draw.below(self.nodes.len())].clone();
+        }
+        let node = match self.draw.below(5) {
+            0 | 1 => {
+                let value = self.node(depth - 1);
+                self.spread(&value).unwrap_or(value)
+            }
+            2 => {
+                let value = self.node(depth - 1);
+                let elements = value.elements.iter().map(|element| -element).collect();
+                let uop = UOp::unary(Op::Neg, self.dtype, value.uop.clone());
+                Node { uop, elements, work: value.work }
+            }
+            _ => {
+                let (x, y) = (self.node(depth - 1), self.node(depth - 1));
+                self.binary(&x, &y)
+            }
+        };
+        let count: usize = self.sizes.iter().product();
+        if WORK_MAX < count * node.work {
+            return self.leaf();
+        }
+        self.nodes.push(node.clone());
+        node
+    }
+
+    fn binary(&mut self, x: &Node, y: &Node) -> Node {
+        let (bound_x, bound_y) = (x.bound(), y.bound());
+        let op = match self.draw.below(4) {
+            0 | 1 if bound_x * bound_y <= VALUE_MAX => Op::Mul,
+            0..=2 if bound_x + bound_y <= VALUE_MAX => Op::Add,
+            _ => Op::Max,
+        };
+        let apply = |(x, y): (&i64, &i64)| match op {
+            Op::Mul => x * y,
+            Op::Add => x + y,
+            _ => *x.max(y),
+        };
+        let elements = x.elements.iter().zip(&y.elements).map(apply).collect();
+        Node { uop: UOp::binary(op, x.uop.clone(), y.uop.clone()), elements, work: x.work + y.work }
+    }
+
+    /// A load of a new array, seen through a view that permutes, reverses, cuts, pads and broadcasts
+    /// it; sometimes nothing of it is left.
+    fn leaf(&mut self) -> Node {
+        let rank = self.sizes.len();
+        let mut order: Vec<usize> = (0..rank).collect();
+        (1..rank).rev().for_each(|at| order.swap(at, self.draw.below(at + 1)));
+        let flipped: Vec<bool> = (0..rank).map(|_| self.draw.one_in(4)).collect();
+        let (mut cut, mut padded) = (vec![(0, 0); rank], vec![(0, 0); rank]);
+        // Sizes of the array, of its view before padding, and before broadcasting.
+        let (mut base, mut seen, mut shape) = (vec![0; rank], vec![0; rank], self.sizes.clone());
+        for axis in 0..rank {
+            if self.draw.one_in(4) {
+                shape[axis] = 1;
+            }
+            if self.draw.one_in(4) {
+                let before = self.draw.below(shape[axis] + 1);
+                padded[axis] = (before, self.draw.below(shape[axis] - before + 1));
+            }
+            seen[axis] = shape[axis] - padded[axis].0 - padded[axis].1;
+            if self.draw.one_in(6) {
+                cut[axis] = (self.draw.below(3), self.draw.below(3));
+            }
+            base[axis] = seen[axis] + cut[axis].0 + cut[axis].1;
+        }
+        let stored: Vec<usize> = order.iter().map(|axis| base[*axis]).collect();
+        let count: usize = stored.iter().product();
+        let values: Vec<i64> = (0..count).map(|_| self.draw.below(7) as i64 - 2).collect();
+        let mut back = vec![0; rank];
+        order.iter().enumerate().for_each(|(at, axis)| back[*axis] = at);
+        let pairs = |pairs: &[(usize, usize)]| -> Vec<(i64, i64)> {
+            pairs.iter().map(|(x, y)| (*x as i64, *y as i64)).collect()
+        };
+        let kept: Vec<(usize, usize)> =
+            (0..rank).map(|axis| (cut[axis].0, cut[axis].0 + seen[axis])).collect();
+        let tracker = ShapeTracker::from_shape(&dims(&stored))
+            .and_then(|tracker| tracker.permute(&back))
+            .and_then(|tracker| tracker.flip(&flipped))
+            .and_then(|tracker| tracker.shrink(&pairs(&kept)))
+            .and_then(|tracker| tracker.pad(&pairs(&padded)))
+            .and_then(|tracker| tracker.expand(&dims(&self.sizes)))
+            .expect("legal movements of a small shape");
+        let element = |at: &Vec<usize>| {
+            let mut from = vec![0; rank];
+            for axis in 0..rank {
+                let at = if shape[axis] == 1 && self.sizes[axis] != 1 { 0 } else { at[axis] };
+                let at = at.checked_sub(padded[axis].0).filter(|at| *at < seen[axis])?;
+                let at = at + cut[axis].0;
+                from[axis] = if flipped[axis] { base[axis] - 1 - at } else { at };
+            }
+            let from: Vec<usize> = order.iter().map(|axis| from[*axis]).collect();
+            Some(values[position(&from, &stored)])
+        };
+        let elements = coordinates(&self.sizes).iter().map(|at| element(at).unwrap_or(0)).collect();
+        let slot = 1 + self.arrays.len();
+        let load = [array(self.dtype, slot, count)];
+        let uop = UOp::new(Op::Load, self.dtype, load, Arg::View(tracker));
+        self.arrays.push(values);
+        let node = Node { uop, elements, work: 1 };
+        self.nodes.push(node.clone());
+        node
+    }
+
+    /// The value over its own shape.
+    fn whole(&self, value: &Node) -> (UOp, Dims, Vec<i64>) {
+        (value.uop.clone(), dims(&self.sizes), value.elements.clone())
+    }
+
+    /// A reduction of the value over drawn axes, with its shape and elements; `None` if these could
+    /// be too large, or if there is no axis to reduce.
+    fn reduced(&mut self, value: &Node) -> Option<(UOp, Dims, Vec<i64>)> {
+        let is_reduced = |axis: &usize| self.sizes[*axis] == 0 || self.draw.one_in(2);
+        let axes: Vec<usize> = (0..self.sizes.len()).filter(is_reduced).collect();
+        let count: usize = axes.iter().map(|axis| self.sizes[*axis]).product();
+        let is_sum = !self.draw.one_in(3) || count == 0;
+        if axes.is_empty() || is_sum && VALUE_MAX < value.bound() * count as i64 {
+            return None;
+        }
+        let mut narrow = self.sizes.clone();
+        axes.iter().for_each(|axis| narrow[*axis] = 1);
+        let start = if is_sum { 0 } else { i64::MIN };
+        let mut elements = vec![start; narrow.iter().product()];
+        for (at, element) in coordinates(&self.sizes).iter().zip(&value.elements) {
+            let at: Vec<usize> = at.iter().zip(&narrow).map(|(at, size)| at % size).collect();
+            let sum = &mut elements[position(&at, &narrow)];
+            *sum = if is_sum { *sum + element } else { *element.max(sum) };
+        }
+        self.reduced_count += axes.len();
+        let op = if is_sum { Op::Add } else { Op::Max };
+        let axes = axes.iter().map(|axis| *axis as i64).collect();
+        let arg = Arg::Reduce(op, axes);
+        let uop = UOp::new(Op::ReduceAxis, self.dtype, [value.uop.clone()], arg);
+        Some((uop, dims(&narrow), elements))
+    }
+
+    /// A reduction that is broadcast over the whole shape again.
+    fn spread(&mut self, value: &Node) -> Option<Node> {
+        let (uop, narrow, elements) = self.reduced(value)?;
+        let tracker = ShapeTracker::from_shape(&narrow).expect("a small shape");
+        let tracker = tracker.expand(&dims(&self.sizes)).expect("axes of one element");
+        let uop = UOp::new(Op::View, self.dtype, [uop], Arg::View(tracker));
+        let narrow: Vec<usize> = narrow.iter().map(|size| *size as usize).collect();
+        let from = |at: &Vec<usize>| -> i64 {
+            let at: Vec<usize> = at.iter().zip(&narrow).map(|(at, size)| at % size).collect();
+            elements[position(&at, &narrow)]
+        };
+        let whole: usize = self.sizes.iter().product();
+        let count = whole.max(1) / narrow.iter().product::<usize>().max(1);
+        let elements = coordinates(&self.sizes).iter().map(from).collect();
+        Some(Node { uop, elements, work: count * value.work + 1 })
+    }
+}
