@@ -173,7 +173,7 @@ fn rebuild(order: &[UOp], axes: &Axes, groups: &Groups) -> Result<UOp, Error> {
                 node.src()[0].shape().ok_or_else(|| malformed("a node without a shape"))?;
             let error = |error| malformed(format!("{tracker}: {error}"));
             let wide = groups.shape(tracker.shape());
-            let tracker = ShapeTracker::from_shape(&narrow).map_err(error)?;
+            let tracker = ShapeTracker::from_shape(narrow).map_err(error)?;
             let arg = Arg::View(tracker.expand(&wide).map_err(error)?);
             Ok(UOp::new(node.op(), node.dtype(), node.src().iter().cloned(), arg))
         }
