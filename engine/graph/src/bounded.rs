@@ -89,7 +89,7 @@ fn prove(linear: &Linear) -> Result<(), VerifyError> {
     let mut checker = Checker::new(linear);
     for position in 0..linear.uops.len() {
         checker.add(position).map_err(|problem| VerifyError {
-            place: format!("uop {position} ({})", linear.uops[position].op),
+            location: format!("uop {position} ({})", linear.uops[position].op),
             problem,
         })?;
     }
@@ -118,7 +118,7 @@ fn check_name(name: &str) -> Result<(), VerifyError> {
         && name.len() <= 1024
         && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
     let refused = || VerifyError {
-        place: format!("kernel {name:?}"),
+        location: format!("kernel {name:?}"),
         problem: "the name is not an identifier of at most 1024 letters, digits and underscores"
             .into(),
     };
@@ -573,7 +573,7 @@ impl<'a> Checker<'a> {
                 });
                 let is_disjoint = |(stride, (low, high)): &ThreadSplit| high - low < stride.abs();
                 total = Some(union.filter(is_disjoint).ok_or_else(|| VerifyError {
-                    place: format!(
+                    location: format!(
                         "uop {} ({})",
                         access.position, self.linear.uops[access.position].op
                     ),

@@ -36,7 +36,7 @@ pub struct TensorCore {
     /// Number of threads that hold the matrices.
     pub threads: i64,
     /// The type of the elements of A and B.
-    pub from: DType,
+    pub operand_dtype: DType,
     /// True if the elements of A and B are rounded to tf32 before they are multiplied: to 10 bits
     /// of fraction, to nearest, ties away from zero.
     pub is_tf32: bool,
@@ -79,10 +79,10 @@ const fn core(
     name: &'static str,
     sizes: [i64; 3],
     threads: i64,
-    from: DType,
+    operand_dtype: DType,
     layouts: [Layout; 3],
 ) -> TensorCore {
-    TensorCore { name, sizes, threads, from, is_tf32: false, layouts }
+    TensorCore { name, sizes, threads, operand_dtype, is_tf32: false, layouts }
 }
 
 /// All tensor cores.

@@ -25,10 +25,10 @@ use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
 
 /// The violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {problem}")]
+#[error("{location}: {problem}")]
 pub struct VerifyError {
     /// The node in one line, or the position of the uop.
-    pub place: String,
+    pub location: String,
     /// The violated invariant, and what was found.
     pub problem: String,
 }
@@ -39,7 +39,7 @@ pub struct VerifyError {
 /// The first node that violates an invariant.
 pub fn verify(root: &UOp) -> Result<(), VerifyError> {
     for node in root.toposort() {
-        let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
+        let failed = |problem| VerifyError { location: format!("{node:?}"), problem };
         check_arg(&node).and_then(|()| check_node(&node)).map_err(failed)?;
     }
     Ok(())
@@ -56,7 +56,7 @@ pub fn verify_tree_node(node: &UOp) -> Result<(), VerifyError> {
         Op::ReduceAxis => check_kept_dtype(node),
         _ => check_node(node),
     };
-    let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
+    let failed = |problem| VerifyError { location: format!("{node:?}"), problem };
     check_arg(node).and_then(|()| check_void(node)).and_then(|()| check()).map_err(failed)
 }
 
@@ -257,7 +257,7 @@ fn has_wmma_operands(node: &UOp, core: &TensorCore) -> bool {
         DType::F32 => operands.len() == 2,
         dtype => dtype.is_int() && operands.len() == a + b,
     };
-    let are_elements = operands.iter().all(|operand| operand.dtype() == core.from);
+    let are_elements = operands.iter().all(|operand| operand.dtype() == core.operand_dtype);
     has_count && are_elements && range.op() == Op::Range && node.dtype() == DType::F32
 }
 
@@ -280,8 +280,8 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     // The loops that each uop is in.
     let mut loops_of: Vec<Vec<usize>> = Vec::with_capacity(linear.uops.len());
     for (position, uop) in linear.uops.iter().enumerate() {
-        let place = || format!("uop {position} ({})", uop.op);
-        let fail = |problem: String| Err(VerifyError { place: place(), problem });
+        let location = || format!("uop {position} ({})", uop.op);
+        let fail = |problem: String| Err(VerifyError { location: location(), problem });
         let (min, max) = uop.op.row().arity;
         if uop.src.len() < min || max < uop.src.len() {
             return fail(format!("{} sources", uop.src.len()));
@@ -321,7 +321,7 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     }
     match open.last() {
         Some(range) => Err(VerifyError {
-            place: format!("uop {range} (range)"),
+            location: format!("uop {range} (range)"),
             problem: "the loop never ends".to_owned(),
         }),
         None => Ok(()),
@@ -340,8 +340,8 @@ pub fn verify_kernel(linear: &Linear) -> Result<(), VerifyError> {
     for (position, uop) in linear.uops.iter().enumerate() {
         let sources = uop.src.iter().map(|source| nodes[*source as usize].clone());
         let node = UOp::new(uop.op, uop.dtype, sources, uop.arg.clone());
-        let place = format!("uop {position} ({})", uop.op);
-        let failed = |problem| VerifyError { place, problem };
+        let location = format!("uop {position} ({})", uop.op);
+        let failed = |problem| VerifyError { location, problem };
         let check = || check_sources(linear, uop).and_then(|()| check_arg(&node));
         check().and_then(|()| check_node(&node)).map_err(failed)?;
         nodes.push(node);

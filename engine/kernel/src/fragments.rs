@@ -181,8 +181,8 @@ impl Joined {
         let [a, b, c] = [0, 1, 2].map(|matrix| product.core.elements(matrix));
         let operands: Vec<u32> =
             product.operands.iter().map(|operand| self.new_positions[*operand as usize]).collect();
-        let left = self.vector(product.core.from, a, &operands[..a]);
-        let right = self.vector(product.core.from, b, &operands[a..]);
+        let left = self.vector(product.core.operand_dtype, a, &operands[..a]);
+        let right = self.vector(product.core.operand_dtype, b, &operands[a..]);
         let starts: Vec<u32> = match sums {
             Some(sums) => {
                 let position =

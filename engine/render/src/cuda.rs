@@ -183,7 +183,7 @@ fn long_vector(name: &str, element: &Code, lanes: usize) -> Code {
 
 /// The PTX instruction of a tensor core; `None` for cores that no GPU has.
 pub(crate) fn mma(core: &TensorCore) -> Option<String> {
-    let kind = match core.from {
+    let kind = match core.operand_dtype {
         _ if core.threads != 32 => return None,
         DType::F16 => "f16",
         DType::BF16 => "bf16",
@@ -199,11 +199,11 @@ pub(crate) fn mma(core: &TensorCore) -> Option<String> {
 fn product_function(word: &str) -> Option<Code> {
     let core = TensorCore::named(word.strip_prefix("wmma_")?)?;
     let kinds = [0, 1, 2].map(|matrix| {
-        let dtype = if matrix == 2 { DType::F32 } else { core.from };
+        let dtype = if matrix == 2 { DType::F32 } else { core.operand_dtype };
         vector_type(dtype, core.elements(matrix) as u8)
     });
     let [Some(a), Some(b), Some(c)] = kinds else { return None };
-    let sizes = [0, 1].map(|matrix| core.elements(matrix) * core.from.size_bytes() / 4);
+    let sizes = [0, 1].map(|matrix| core.elements(matrix) * core.operand_dtype.size_bytes() / 4);
     let (mut inputs, mut operands, mut text) = (Vec::new(), vec![String::new(); 3], String::new());
     operands[2] = registers(0, core.elements(2));
     let mut first = core.elements(2);

@@ -225,7 +225,7 @@ impl Writer<'_> {
         let mut operands = Vec::new();
         for matrix in 0..2 {
             let mut registers = Vec::new();
-            for values in self.lanes(uop, matrix)?.chunks(4 / core.from.size_bytes()) {
+            for values in self.lanes(uop, matrix)?.chunks(4 / core.operand_dtype.size_bytes()) {
                 let register = self.out.new_register(DType::U32);
                 self.out.line(&match values {
                     [value] => format!("cvt.rna.tf32.f32 {register}, {value};"),

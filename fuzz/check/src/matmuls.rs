@@ -100,8 +100,15 @@ impl Drawn {
                 otherwise: draw.pick(&[0.0, 0.0, 1.0, -2.0]),
             }
         });
-        let is_cast_late = core.from != DType::F32 && draw.one_in(2);
-        Drawn { sizes, dtype: core.from, operands, gate, is_cast_late, has_relu: draw.one_in(4) }
+        let is_cast_late = core.operand_dtype != DType::F32 && draw.one_in(2);
+        Drawn {
+            sizes,
+            dtype: core.operand_dtype,
+            operands,
+            gate,
+            is_cast_late,
+            has_relu: draw.one_in(4),
+        }
     }
 
     /// The kernel tree: its arrays are the result and the operands.

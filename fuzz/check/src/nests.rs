@@ -331,19 +331,19 @@ mod tests {
 
     use super::*;
 
-    /// Trees that were judged wrongly: what happened, the text without its views of the whole shape,
-    /// the elements of the arrays after the output, and those of the output.
+    /// Trees that were judged wrongly: what happened, their text with short views (see [`text`]), the
+    /// elements of the array that is read, and those of the output.
     const FINDINGS: [(&str, &str, &[i64], &[i64]); 3] = [
         (
             "refused, as the order of its axes changes",
             "%0 = define_global i32 data0 12\n\
              %1 = define_global i32 data1 12\n\
-             %2 = load i32 %1 ShapeTracker(views=(View(shape=(2, 3, 2), strides=(6, 2, 1), offset=0, mask=None, contiguous=True),))\n\
+             %2 = load i32 %1 of (2, 3, 2) by (6, 2, 1)\n\
              %3 = reduce_axis i32 %2 add [2]\n\
-             %4 = view i32 %3 ShapeTracker(views=(View(shape=(2, 3, 2), strides=(3, 1, 0), offset=0, mask=None, contiguous=False),))\n\
+             %4 = view i32 %3 of (2, 3, 2) by (3, 1, 0)\n\
              %5 = reduce_axis i32 %4 add [0, 2]\n\
-             %6 = view i32 %5 ShapeTracker(views=(View(shape=(2, 3, 2), strides=(0, 1, 0), offset=0, mask=None, contiguous=False),))\n\
-             %7 = store void %0 %6 ShapeTracker(views=(View(shape=(2, 3, 2), strides=(6, 2, 1), offset=0, mask=None, contiguous=True),))\n\
+             %6 = view i32 %5 of (2, 3, 2) by (0, 1, 0)\n\
+             %7 = store void %0 %6 of (2, 3, 2) by (6, 2, 1)\n\
              %8 = sink void %7\n",
             &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
             &[28, 28, 44, 44, 60, 60, 28, 28, 44, 44, 60, 60],
@@ -352,11 +352,11 @@ mod tests {
             "refused, as it has no elements to reduce",
             "%0 = define_global i32 data0 4\n\
              %1 = define_global i32 data1 0\n\
-             %2 = load i32 %1 ShapeTracker(views=(View(shape=(0, 4), strides=(0, 0), offset=0, mask=None, contiguous=True),))\n\
+             %2 = load i32 %1 of (0, 4) by (0, 0)\n\
              %3 = reduce_axis i32 %2 add [0]\n\
-             %4 = view i32 %3 ShapeTracker(views=(View(shape=(0, 4), strides=(0, 0), offset=0, mask=None, contiguous=True),))\n\
+             %4 = view i32 %3 of (0, 4) by (0, 0)\n\
              %5 = reduce_axis i32 %4 add [0]\n\
-             %6 = store void %0 %5 ShapeTracker(views=(View(shape=(1, 4), strides=(0, 1), offset=0, mask=None, contiguous=True),))\n\
+             %6 = store void %0 %5 of (1, 4) by (0, 1)\n\
              %7 = sink void %6\n",
             &[],
             &[0, 0, 0, 0],
@@ -365,23 +365,38 @@ mod tests {
             "wrong, as a value of the inner loop was cached in a row of the outer one",
             "%0 = define_global i32 data0 6\n\
              %1 = define_global i32 data1 6\n\
-             %2 = load i32 %1 ShapeTracker(views=(View(shape=(2, 3), strides=(3, 1), offset=0, mask=None, contiguous=True),))\n\
+             %2 = load i32 %1 of (2, 3) by (3, 1)\n\
              %3 = reduce_axis i32 %2 max [1]\n\
-             %4 = view i32 %3 ShapeTracker(views=(View(shape=(2, 3), strides=(1, 0), offset=0, mask=None, contiguous=False),))\n\
+             %4 = view i32 %3 of (2, 3) by (1, 0)\n\
              %5 = reduce_axis i32 %4 max [0]\n\
-             %6 = view i32 %5 ShapeTracker(views=(View(shape=(2, 3), strides=(0, 1), offset=0, mask=None, contiguous=False),))\n\
+             %6 = view i32 %5 of (2, 3) by (0, 1)\n\
              %7 = add i32 %4 %6\n\
-             %8 = store void %0 %7 ShapeTracker(views=(View(shape=(2, 3), strides=(3, 1), offset=0, mask=None, contiguous=True),))\n\
+             %8 = store void %0 %7 of (2, 3) by (3, 1)\n\
              %9 = sink void %8\n",
             &[5, 1, 2, 7, 0, 3],
             &[12, 12, 12, 14, 14, 14],
         ),
     ];
 
+    /// The text of a tree whose views are written as `of SHAPE by STRIDES`.
+    fn text(short: &str) -> String {
+        let line = |line: &str| match line.split_once(" of ") {
+            Some((head, view)) => {
+                let (shape, strides) = view.split_once(" by ").expect("a shape and strides");
+                format!(
+                    "{head} ShapeTracker(views=(View(shape={shape}, strides={strides}, offset=0, \
+                     mask=None, contiguous=False),))\n"
+                )
+            }
+            None => format!("{line}\n"),
+        };
+        short.lines().map(line).collect()
+    }
+
     #[test]
     fn findings_are_right() {
-        for (description, text, input, expected) in FINDINGS {
-            let tree = parse_text(text).expect("it is well formed");
+        for (description, short, input, expected) in FINDINGS {
+            let tree = parse_text(&text(short)).expect("it is well formed");
             let memories = [vec![None; expected.len()], elements(DType::I32, input)];
             let expected = elements(DType::I32, expected);
             for seed in 0..400 {

@@ -158,8 +158,8 @@ pub(super) fn check<'a>(
     let (core, matmul) =
         *chosen.ok_or_else(|| format!("there are choices 0 to {}", choices.len() - 1))?;
     let dtype = matmul.operands[0].dtype();
-    if dtype != core.from {
-        return Err(format!("{} multiplies {}, not {dtype}", core.name, core.from));
+    if dtype != core.operand_dtype {
+        return Err(format!("{} multiplies {}, not {dtype}", core.name, core.operand_dtype));
     }
     let sizes = matmul.sizes.into_iter().zip(core.sizes);
     if let Some((size, tile)) = sizes.into_iter().find(|(size, tile)| size % tile != 0) {

@@ -42,8 +42,8 @@ impl Shape {
             rows: m,
             columns: n,
             depth: k,
-            dtype: core.from,
-            form: if core.from == DType::F32 { 1 } else { random.below(3) },
+            dtype: core.operand_dtype,
+            form: if core.operand_dtype == DType::F32 { 1 } else { random.below(3) },
         }
     }
 

@@ -253,7 +253,7 @@ pub(crate) fn group() -> Linear {
 /// after the other.
 pub(crate) fn product(core: &'static TensorCore) -> Linear {
     let mut b = Builder::new(1);
-    let types = [DType::F32, core.from, core.from, DType::F32];
+    let types = [DType::F32, core.operand_dtype, core.operand_dtype, DType::F32];
     let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix) as i64);
     let array =
         |b: &mut Builder, slot: usize| b.global(slot, types[slot], core.threads * counts[slot]);

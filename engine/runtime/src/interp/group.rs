@@ -65,7 +65,7 @@ fn multiply(product: &Product, threads: &mut [u64], slot_count: usize) {
             Constant::from_bits(dtype, warp[slot]).to_float().map(|value| value as f32)
         };
         let fragment = |matrix: usize, (thread, element): (usize, usize)| {
-            value(core.from, thread * slot_count + src[matrix][element] as usize)
+            value(core.operand_dtype, thread * slot_count + src[matrix][element] as usize)
         };
         let mut results = Vec::with_capacity(core.threads as usize * to.len());
         for (thread, element) in

@@ -320,7 +320,7 @@ fn stores_and_sums_across_threads_are_refused() {
     b.end(range);
     let kernel = b.finish("r_4");
     let wrong = gradiff_graph::verify_linear(&kernel).expect_err("a sum across threads");
-    assert!(wrong.place.starts_with("uop 6 "), "{wrong}");
+    assert!(wrong.location.starts_with("uop 6 "), "{wrong}");
     match run(&kernel, &output, &[]) {
         Err(Error::Unproven { why, .. }) => assert_eq!(why, wrong),
         refused => panic!("{refused:?}"),

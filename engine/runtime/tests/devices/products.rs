@@ -27,7 +27,7 @@ fn kernel(core: &'static TensorCore, change: Change) -> Linear {
     let mut b = Builder::default();
     let threads = core.threads - i64::from(change == Change::Partial);
     let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix) as i64);
-    let types = [DType::F32, core.from, core.from, DType::F32];
+    let types = [DType::F32, core.operand_dtype, core.operand_dtype, DType::F32];
     let arrays =
         [0, 1, 2, 3].map(|slot| b.global(slot, types[slot], WARPS * threads * counts[slot]));
     let (outer, thread) = match change {
@@ -70,7 +70,7 @@ fn kernel(core: &'static TensorCore, change: Change) -> Linear {
 fn fragments(core: &TensorCore) -> [Vec<Constant>; 3] {
     let mut number = 0u64;
     [0, 1, 2].map(|matrix| {
-        let dtype = if matrix == 2 { DType::F32 } else { core.from };
+        let dtype = if matrix == 2 { DType::F32 } else { core.operand_dtype };
         let mut value = || {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
             let value = match number >> 33 & 1023 {

@@ -84,7 +84,7 @@ fn judge(node: &Node, draw: &mut Draw) -> Result<(), String> {
         (Ok(()), Ok(())) if !node.src.is_empty() && draw.one_in(4) => {
             crate::trees::damaged_text(&root.to_text(), draw).map_err(report)?;
         }
-        (Err(_), Err(error)) if error.problem.is_empty() || error.place.is_empty() => {
+        (Err(_), Err(error)) if error.problem.is_empty() || error.location.is_empty() => {
             return Err(report("it is refused without a message".to_string()));
         }
         _ => {}

@@ -96,7 +96,7 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
     }
     match (form::check(kernel), &whole) {
         (Ok(()), Ok(())) => {}
-        (Err(_), Err(error)) if !error.problem.is_empty() && !error.place.is_empty() => {}
+        (Err(_), Err(error)) if !error.problem.is_empty() && !error.location.is_empty() => {}
         (Ok(()), Err(error)) => return Err(format!("it is refused as malformed: {error}")),
         (Err(_), Err(_)) => return Err("it is refused without a message".to_string()),
         (Err(problem), Ok(())) => {

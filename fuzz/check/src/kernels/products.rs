@@ -36,7 +36,7 @@ fn cores(device: &str) -> Vec<&'static TensorCore> {
 /// If the engine does not parse the kernel's text.
 pub(crate) fn kernel(core: &TensorCore) -> Linear {
     let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix));
-    let dtypes = [DType::F32, core.from, core.from, DType::F32];
+    let dtypes = [DType::F32, core.operand_dtype, core.operand_dtype, DType::F32];
     let lanes_of = |dtype: DType, lanes: usize| match lanes {
         1 => dtype.to_string(),
         _ => format!("{dtype}x{lanes}"),
@@ -90,7 +90,7 @@ pub(super) fn with_inner_threads(kernel: &Linear) -> Linear {
 /// and more.
 pub(crate) fn fragments(core: &TensorCore, draw: &mut Draw) -> [Elements; 3] {
     [0, 1, 2].map(|matrix| {
-        let dtype = if matrix == 2 { DType::F32 } else { core.from };
+        let dtype = if matrix == 2 { DType::F32 } else { core.operand_dtype };
         let count = core.threads as usize * core.elements(matrix);
         let mut number = || {
             let eighths = draw.below(64) as f64 / 8.0 - 4.0;
