@@ -12,9 +12,9 @@ use gradiff::rewrite::Trace;
 use gradiff::view::ShapeTracker;
 
 use crate::calls::Draw;
-use crate::scalar;
 use crate::stages::Elements;
 use crate::trees::{LOOPS, PREFIX, options, target};
+use crate::{lowering, scalar};
 
 /// Largest absolute value of an element.
 const VALUE_MAX: i64 = 1 << 20;
@@ -54,47 +54,59 @@ struct Builder<'a> {
     reduced_count: usize,
 }
 
+/// A tree, its arrays before it runs, the arrays that it stores, each with its slot, and the
+/// largest number of loops that it may have.
+struct Drawn {
+    tree: UOp,
+    memories: Vec<Elements>,
+    results: Vec<(usize, Elements)>,
+    loops: usize,
+}
+
 /// Draws a tree, lowers it, and compares its kernel with the naive evaluation.
 ///
 /// # Errors
 /// The tree and what is wrong with it.
 pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
-    let rank = 1 + draw.below(4);
-    let mut sizes = vec![1; rank];
-    for axis in 0..rank {
-        let rest: usize = sizes.iter().product();
-        let size = draw.pick(&[1, 2, 3, 4, 4, 5, 7, 8, 16, 33, 64, 100]);
-        sizes[axis] = if rest * size <= ELEMENTS_MAX { size } else { 2 };
-    }
-    if draw.one_in(EMPTY_ONE_IN) {
-        sizes[draw.below(rank)] = 0;
-    }
-    let dtype = draw.pick(&[DType::F32, DType::F32, DType::I32]);
-    let (arrays, nodes) = (Vec::new(), Vec::new());
-    let mut builder = Builder { draw, dtype, sizes, arrays, nodes, reduced_count: 0 };
-    let value = builder.node(DEPTH);
-    let (value, stored, expected) = match builder.draw.one_in(2) {
-        true => builder.reduced(&value).unwrap_or_else(|| builder.whole(&value)),
-        false => builder.whole(&value),
-    };
-    let count = expected.len();
-    let output = array(dtype, 0, count);
-    let tracker = ShapeTracker::from_shape(&stored).expect("a small shape");
-    let store = UOp::new(Op::Store, DType::Void, [output, value], Arg::View(tracker));
-    let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
-    let inputs = builder.arrays.iter().map(|array| elements(dtype, array));
-    let memories: Vec<Elements> = std::iter::once(vec![None; count]).chain(inputs).collect();
-    let long = builder.sizes.iter().filter(|size| 1 < **size).count();
-    let loops = long + 2 * builder.reduced_count;
-    let expected = elements(dtype, &expected);
-    judge(&tree, &memories, &expected, loops, draw)
+    let Drawn { tree, memories, results, loops } = Drawn::draw(draw);
+    judge(&tree, &memories, &results, loops, draw)
         .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
 }
 
-fn judge(
+impl Drawn {
+    fn draw(draw: &mut Draw) -> Drawn {
+        let rank = 1 + draw.below(4);
+        let mut sizes = vec![1; rank];
+        for axis in 0..rank {
+            let rest: usize = sizes.iter().product();
+            let mut size = draw.pick(&[1, 2, 3, 4, 4, 5, 7, 8, 16, 33, 64, 100]);
+            // Loops of the same size are more often taken for each other.
+            if 0 < axis && draw.one_in(2) {
+                size = sizes[axis - 1];
+            }
+            sizes[axis] = if rest * size <= ELEMENTS_MAX { size } else { 2 };
+        }
+        if draw.one_in(EMPTY_ONE_IN) {
+            sizes[draw.below(rank)] = 0;
+        }
+        let dtype = draw.pick(&[DType::F32, DType::F32, DType::I32]);
+        let (arrays, nodes) = (Vec::new(), Vec::new());
+        let mut builder = Builder { draw, dtype, sizes, arrays, nodes, reduced_count: 0 };
+        let value = builder.node(DEPTH);
+        let (value, stored, expected) = match builder.draw.one_in(2) {
+            true => builder.reduced(&value).unwrap_or_else(|| builder.whole(&value)),
+            false => builder.whole(&value),
+        };
+        builder.stores(&value, &stored, expected)
+    }
+}
+
+/// Lowers a tree and compares the arrays of its kernel after it has run with those expected, each
+/// with its slot. It has at most so many loops.
+pub(crate) fn judge(
     tree: &UOp,
     memories: &[Elements],
-    expected: &Elements,
+    expected: &[(usize, Elements)],
     loops: usize,
     draw: &mut Draw,
 ) -> Result<(), String> {
@@ -102,18 +114,26 @@ fn judge(
     let options = options(draw);
     let mut found = memories.to_vec();
     crate::catch(|| interpret(tree, &mut found))?.map_err(|error| error.to_string())?;
-    compare(&found[0], expected).map_err(|problem| format!("the tree: {problem}"))?;
+    let compare = |found: &[Elements]| {
+        expected.iter().try_for_each(|(slot, expected)| compare(&found[*slot], expected))
+    };
+    compare(&found).map_err(|problem| format!("the tree: {problem}"))?;
     match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
         Ok(kernel) => {
             let mut found = memories.to_vec();
-            crate::linear::run(&kernel, &mut found)?;
-            compare(&found[0], expected)
-                .map_err(|problem| format!("for {name}: {problem}\n{}", *kernel))
+            crate::linear::run(&kernel, &mut found).and_then(|()| compare(&found)).map_err(
+                |problem| {
+                    let opts = &options.opts;
+                    format!("for {name}, {opts:?}: {problem}\n{}", *kernel)
+                },
+            )?;
         }
         // A refusal because of too many loops is no fault of the engine.
-        Err(_) if LOOPS < loops => Ok(()),
-        Err(error) => Err(format!("for {name}, it is refused: {error}")),
+        Err(_) if LOOPS < loops => {}
+        Err(error) => return Err(format!("for {name}, it is refused: {error}")),
     }
+    lowering::check(tree, &target, &options, memories, &compare, draw)
+        .map_err(|problem| format!("for {name}, {problem}"))
 }
 
 fn compare(found: &Elements, expected: &Elements) -> Result<(), String> {
@@ -128,18 +148,18 @@ fn compare(found: &Elements, expected: &Elements) -> Result<(), String> {
     }
 }
 
-fn elements(dtype: DType, values: &[i64]) -> Elements {
+pub(crate) fn elements(dtype: DType, values: &[i64]) -> Elements {
     values.iter().map(|value| constant(dtype, *value)).collect()
 }
 
-fn constant(dtype: DType, value: i64) -> Option<Constant> {
+pub(crate) fn constant(dtype: DType, value: i64) -> Option<Constant> {
     match dtype {
         DType::F32 => scalar::float(dtype, value as f64),
         _ => scalar::int(dtype, value.into()),
     }
 }
 
-fn array(dtype: DType, slot: usize, count: usize) -> UOp {
+pub(crate) fn array(dtype: DType, slot: usize, count: usize) -> UOp {
     let arg = Arg::Global(Global { slot, size_elements: count as i64 });
     UOp::new(Op::DefineGlobal, dtype, [], arg)
 }
@@ -165,6 +185,43 @@ fn dims(sizes: &[usize]) -> Dims {
 }
 
 impl Builder<'_> {
+    /// The tree that stores a value of this shape: it may add the value to the array that it
+    /// stores, and a second store may load the sum again.
+    fn stores(&mut self, value: &UOp, stored: &Dims, values: Vec<i64>) -> Drawn {
+        let (dtype, count) = (self.dtype, values.len());
+        let tracker = ShapeTracker::from_shape(stored).expect("a small shape");
+        let sum = || {
+            let load = [array(dtype, 0, count)];
+            let load = UOp::new(Op::Load, dtype, load, Arg::View(tracker.clone()));
+            UOp::binary(Op::Add, load, value.clone())
+        };
+        let store = |slot: usize, value: UOp| {
+            let src = [array(dtype, slot, count), value];
+            UOp::new(Op::Store, DType::Void, src, Arg::View(tracker.clone()))
+        };
+        let (mut output, mut first, mut expected) =
+            (vec![None; count], value.clone(), values.clone());
+        if self.draw.one_in(3) {
+            let before: Vec<i64> = (0..count).map(|_| self.draw.below(7) as i64 - 2).collect();
+            expected.iter_mut().zip(&before).for_each(|(sum, before)| *sum += before);
+            (output, first) = (elements(dtype, &before), sum());
+        }
+        let inputs = self.arrays.iter().map(|array| elements(dtype, array));
+        let mut memories: Vec<Elements> = std::iter::once(output).chain(inputs).collect();
+        let mut results = vec![(0, elements(dtype, &expected))];
+        let mut stores = vec![store(0, first)];
+        if self.draw.one_in(3) {
+            let slot = memories.len();
+            stores.push(store(slot, sum()));
+            let sums: Vec<i64> = expected.iter().zip(&values).map(|(x, y)| x + y).collect();
+            results.push((slot, elements(dtype, &sums)));
+            memories.push(vec![None; count]);
+        }
+        let tree = UOp::new(Op::Sink, DType::Void, stores, Arg::None);
+        let long = self.sizes.iter().filter(|size| 1 < **size).count();
+        Drawn { tree, memories, results, loops: long + 2 * self.reduced_count }
+    }
+
     /// A node of at most so many levels, which may be used once more.
     fn node(&mut self, depth: usize) -> Node {
         if depth == 0 || self.draw.one_in(8) {
@@ -213,8 +270,8 @@ impl Builder<'_> {
         Node { uop: UOp::binary(op, x.uop.clone(), y.uop.clone()), elements, work: x.work + y.work }
     }
 
-    /// A load of a new array, seen through a view that permutes, reverses, cuts, pads and broadcasts
-    /// it; sometimes nothing of it is left.
+    /// A load of a new array, seen through a view that permutes, reverses, cuts, pads and
+    /// broadcasts it; sometimes nothing of it is left.
     fn leaf(&mut self) -> Node {
         let rank = self.sizes.len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -327,7 +384,9 @@ impl Builder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gradiff::graph::parse_text;
+    use gradiff::graph::{Target, Thresholds, parse_text};
+    use gradiff::kernel::{Opt, Options, Setting, Strategy, apply, legal, stages};
+    use gradiff::rewrite::Mode;
 
     use super::*;
 
@@ -398,11 +457,64 @@ mod tests {
         for (description, short, input, expected) in FINDINGS {
             let tree = parse_text(&text(short)).expect("it is well formed");
             let memories = [vec![None; expected.len()], elements(DType::I32, input)];
-            let expected = elements(DType::I32, expected);
+            let expected = [(0, elements(DType::I32, expected))];
             for seed in 0..400 {
                 judge(&tree, &memories, &expected, 0, &mut Draw::new(seed))
                     .unwrap_or_else(|problem| panic!("{description}: {problem}"));
             }
         }
+    }
+
+    #[test]
+    fn every_pair_of_opts_of_a_kernel_in_place_keeps_its_values() {
+        const SIZE: usize = 8;
+        let shape = |size: usize| ShapeTracker::from_shape(&dims(&[size])).expect("a small shape");
+        let load = |slot: usize| {
+            let array = [array(DType::F32, slot, SIZE)];
+            UOp::new(Op::Load, DType::F32, array, Arg::View(shape(SIZE)))
+        };
+        let max = Arg::Reduce(Op::Max, [0].into_iter().collect());
+        let max = UOp::new(Op::ReduceAxis, DType::F32, [load(1)], max);
+        let spread = shape(1).expand(&dims(&[SIZE])).expect("an axis of one element");
+        let spread = UOp::new(Op::View, DType::F32, [max], Arg::View(spread));
+        let value = UOp::binary(Op::Add, spread, load(0));
+        let store = [array(DType::F32, 0, SIZE), value];
+        let store = UOp::new(Op::Store, DType::Void, store, Arg::View(shape(SIZE)));
+        let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+        let values: Vec<i64> = (0..SIZE as i64).collect();
+        let expected: Vec<i64> = values.iter().map(|value| value + SIZE as i64 - 1).collect();
+        for name in ["plain", "vectors", "groups"] {
+            let target = Target::of(name);
+            let setting = Setting { mode: Mode::Default, target: &target };
+            let plain = stages(&tree, &Target::of("plain"), &Options::default()).expect("a kernel");
+            let is_before = |(pass, _): &&(&str, UOp)| *pass == "cache-inputs";
+            let (_, root) = plain.graphs.iter().find(is_before).expect("the pass");
+            for first in legal(root, setting).expect("loops") {
+                let root = apply(root, first, setting).expect("the opt is legal");
+                let second = legal(&root, setting).expect("loops").into_iter().map(Some);
+                for opts in second.chain([None]).map(|second| [Some(first), second]) {
+                    let opts: Vec<Opt> = opts.into_iter().flatten().collect();
+                    let strategy = Strategy::Fixed(opts.clone());
+                    let options = Options { opts: strategy, ..Options::default() };
+                    let kernel = lower(&tree, &target, &options, &mut Trace::default());
+                    let kernel = kernel.expect("the opts are legal");
+                    let mut found = vec![elements(DType::F32, &values); 2];
+                    crate::linear::run(&kernel, &mut found)
+                        .and_then(|()| compare(&found[0], &elements(DType::F32, &expected)))
+                        .unwrap_or_else(|why| panic!("for {name}, {opts:?}: {why}"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_drawn_trees_compute_a_row_again() {
+        let target = Target { thresholds: Thresholds::SMALL, ..Target::of("plain") };
+        let is_cached = |seed: &u64| {
+            let drawn = Drawn::draw(&mut Draw::new(*seed));
+            lowering::caches_rows(&drawn.tree, &target)
+        };
+        let count = (0..400).filter(is_cached).count();
+        assert!(10 < count, "{count} of 400 trees have cached rows");
     }
 }

@@ -19,8 +19,8 @@ use gradiff::schedule;
 use gradiff::view::ShapeTracker;
 
 use crate::calls::Draw;
-use crate::scalar;
 use crate::stages::Elements;
+use crate::{lowering, scalar};
 
 /// Prefix of this check's reports.
 pub(crate) const PREFIX: &str = "kernel tree";
@@ -129,6 +129,7 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         (0..SUMS).try_for_each(|_| crate::sums::check(&mut draw))?;
         crate::matmuls::check(&mut draw)?;
         (0..NESTS).try_for_each(|_| crate::nests::check(&mut draw))?;
+        crate::gathers::check(&mut draw)?;
     }
     Ok(())
 }
@@ -344,7 +345,8 @@ pub(crate) fn target(draw: &mut Draw) -> (&'static str, Target) {
         draw.pick(&["plain", "loops", "vectors", "groups", "short-vectors", "llvm", "ptx", "wgsl"]);
     let mut thresholds = draw.pick(&[Thresholds::USUAL, Thresholds::SMALL]);
     if draw.one_in(2) {
-        thresholds.accumulator_additions = 4 + draw.below(300) as i64;
+        let additions_max = draw.pick(&[8, 300]);
+        thresholds.accumulator_additions = 4 + draw.below(additions_max) as i64;
     }
     let named = Target::of(name);
     let mulacc = !draw.one_in(4);
@@ -391,6 +393,9 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         Err(_) if LOOPS < drawn.loops() => {}
         Err(error) => return Err(format!("for {name}, it is refused: {error}")),
     }
+    let judge = |found: &[Elements]| compare(&found[0], &expected);
+    lowering::check(tree, &target, &options, &drawn.memories(), &judge, draw)
+        .map_err(|problem| format!("for {name}, {problem}"))?;
     let Ok(stages) = stages(tree, &target, &options) else { return Ok(()) };
     let kernels = stages.graphs;
     if options.rewrite.mode != Mode::Strict {
@@ -457,7 +462,7 @@ fn compare(found: &Elements, expected: &[f64]) -> Result<(), String> {
 }
 
 /// The graph with each node replaced for which `change` gives another one.
-fn replaced(root: &UOp, change: &dyn Fn(&UOp, &UOp) -> Option<UOp>) -> UOp {
+pub(crate) fn replaced(root: &UOp, change: &dyn Fn(&UOp, &UOp) -> Option<UOp>) -> UOp {
     let mut new: HashMap<UOp, UOp> = HashMap::new();
     for node in root.toposort() {
         let rebuilt = node.with_src(node.src().iter().map(|source| new[source].clone()));

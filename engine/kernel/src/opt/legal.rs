@@ -366,6 +366,10 @@ pub(super) fn fits(
 ) -> Result<(), String> {
     let groups = groups_of(loops, setting)?;
     if kind == AxisKind::Group {
+        // All threads of a group load what the first one stores.
+        if loops.is_in_place {
+            return Err("the kernel loads from an array that it stores to".to_owned());
+        }
         if info.is_nested {
             return Err("the reduction is inside the loop of another one".to_owned());
         }
