@@ -11,7 +11,7 @@ use crate::calls::Draw;
 /// The bytes that all local arrays of a kernel may have, as the documentation of
 /// [`BoundedLinear::check`] says.
 const LIMIT_BYTES: i64 = 256 << 10;
-/// Most arrays of a kernel.
+/// Maximal number of arrays of a kernel, besides the last one.
 const ARRAYS: usize = 3;
 
 /// Draws a kernel at the limit, which must be accepted, or beyond it, which must be refused.
@@ -107,10 +107,10 @@ pub(super) fn check_unwritten(device: &dyn Device) -> Result<(), String> {
     let problem = |error: gradiff::runtime::Error| error.to_string();
     let executables = device.compile(&kernels.each_ref()).map_err(problem)?;
     let memory = Memory::new(DType::U8, ELEMENTS as usize).map_err(problem)?;
-    for (executable, most) in executables.iter().zip([255, 1]) {
+    for (executable, limit) in executables.iter().zip([255, 1]) {
         executable.run(&[&memory]).map_err(problem)?;
         let bytes = memory.read().map_err(problem)?;
-        if let Some(byte) = bytes.iter().find(|byte| most < **byte) {
+        if let Some(byte) = bytes.iter().find(|byte| limit < **byte) {
             return Err(format!("a bool of a local array that nobody has written is {byte}"));
         }
     }
