@@ -17,16 +17,18 @@ mod programs;
 mod shapes;
 mod sources;
 mod steer;
+#[cfg(feature = "proptest")]
+mod strategies;
 mod transfer;
 mod values;
 mod views;
 
-pub use cases::{
-    ExprsCase, ProgramCase, ViewsCase, expressions, programs, programs_of, view_sequences,
-};
+pub use cases::{ExprsCase, ProgramCase, ViewsCase};
 pub use choices::{ByteChoices, Choices, Exhaustive, Recorder, Replay, SeedChoices, case_seed};
 pub use config::{Config, Lane, Op};
 pub use exprs::{ExprConfig, expr};
 pub use features::{Feature, Features, Pairs, features};
 pub use programs::{Generated, program, program_at};
+#[cfg(feature = "proptest")]
+pub use strategies::{expressions, programs, programs_of, view_sequences};
 pub use views::{ViewConfig, views};

@@ -22,13 +22,6 @@ const OMITTED: [&str; 5] =
     ["fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "fuzz/faults", "target"];
 /// Name of the copy's binary, so that it does not replace the caller's.
 const BINARY: &str = "gradiff-faulty";
-/// Profile of a quick optimised build, which shares most registry crates with other quick builds.
-const PROFILE: [(&str, &str); 4] = [
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
-    ("CARGO_INCREMENTAL", "0"),
-];
 
 /// Files of the copy, by their paths relative to its root.
 type Sources = BTreeMap<PathBuf, Vec<u8>>;
@@ -283,7 +276,7 @@ fn cargo(workspace: &Path, target: &Path, is_whole: bool, flags: &[&str]) -> Com
             command.env_remove(name);
         }
     }
-    command.envs(PROFILE).env("CARGO_TARGET_DIR", target).env_remove("CARGO_BUILD_TARGET");
+    command.env("CARGO_TARGET_DIR", target).env_remove("CARGO_BUILD_TARGET");
     command.args(["build", "--release", "--quiet", "--package=gradiff-cli"]);
     command.arg("--message-format=json-render-diagnostics").args(flags);
     if !is_whole {
