@@ -218,7 +218,8 @@ impl<'a> Checker<'a> {
         }
         let extent = model.extent();
         let (size, is_single) = (tracker.real_size(), tracker.views().len() == 1);
-        if size < extent || is_single && !model.origin.is_empty() && size != extent {
+        let is_exact = is_single || model.origin.is_empty();
+        if size < extent || is_exact && size != extent {
             return Err(format!("real_size is {size}, but the elements need {extent}"));
         }
         self.axes_agree(model, &tracker.axis_strides(), |stride| *stride)

@@ -102,6 +102,11 @@ impl Style {
         }
     }
 
+    /// Returns whether the address of a vector must be a multiple of more than its elements' size.
+    pub(super) fn aligns_vectors(&self) -> bool {
+        self.target.vectors.aligned || self.is_wgsl
+    }
+
     /// Returns whether ops take such a vector.
     pub(super) fn computes(&self, dtype: DType, lanes: u8) -> bool {
         let is_possible = dtype == DType::Bool || self.has_vector(dtype, lanes);
@@ -131,6 +136,8 @@ pub(super) struct Builder<'a> {
     pub(super) uops: Vec<Instruction>,
     /// Lanes of each value.
     pub(super) lanes: u8,
+    /// Elements of each array before its first vector.
+    pub(super) offset: i64,
     pub(super) values: Vec<Value>,
 }
 
@@ -144,7 +151,9 @@ pub(crate) fn draw_kernel(draw: &mut Draw, style: &Style) -> Linear {
     let stored: Vec<DType> = style.dtypes.iter().copied().filter(fits).collect();
     let stored_type = if stored.is_empty() { DType::I32 } else { draw.pick(&stored) };
     let name = draw.pick(&["k", "_", "E_3_4", "r_2n1", "K9_", "a_long_name_of_a_kernel_0"]);
-    let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
+    let is_offset = lanes != 1 && !style.aligns_vectors() && draw.one_in(2);
+    let offset = if is_offset { 1 + draw.below(lanes.into()) as i64 } else { 0 };
+    let mut builder = Builder { draw, style, uops: Vec::new(), lanes, offset, values: Vec::new() };
     builder.kernel(stored_type);
     Linear { name: name.to_owned(), uops: builder.uops }
 }
@@ -184,7 +193,7 @@ impl Builder<'_> {
             _ => 1,
         };
         let global = |slot, size_elements| Arg::Global(Global { slot, size_elements });
-        let size = parts * count * lanes;
+        let size = self.offset + parts * count * lanes;
         let out = self.push(Op::DefineGlobal, stored_type, 1, &[], global(OUTPUT_SLOT, size));
         let mut inputs = Vec::new();
         for slot in 1..=1 + self.draw.below(3) {
@@ -192,7 +201,7 @@ impl Builder<'_> {
             let is_shorter = self.draw.one_in(3);
             let covered =
                 if is_shorter { 1 + self.draw.below(count as usize) as i64 } else { count };
-            let arg = global(slot, covered * lanes);
+            let arg = global(slot, self.offset + covered * lanes);
             inputs.push((self.push(Op::DefineGlobal, dtype, 1, &[], arg), dtype, covered));
         }
         for part in 0..parts {
@@ -360,8 +369,7 @@ impl Builder<'_> {
         let lanes = i64::from(self.lanes);
         let limit = self.int(covered);
         let gate = self.scalar(Op::CmpLt, &[position, limit]);
-        let scale = self.int(lanes);
-        let first = self.scalar(Op::Mul, &[position, scale]);
+        let first = self.first(position, 0);
         let hint = match self.style.has_hints && self.draw.one_in(3) {
             true => Arg::Int(lanes),
             false => Arg::None,
@@ -374,7 +382,7 @@ impl Builder<'_> {
                 let offset = builder.int(lane);
                 let at = builder.scalar(Op::Add, &[first, offset]);
                 // The gate in terms of the index itself.
-                let end = builder.int(covered * lanes);
+                let end = builder.int(builder.offset + covered * lanes);
                 let gate = builder.scalar(Op::CmpLt, &[at, end]);
                 let index = builder.push(Op::Index, dtype, 1, &[array, at, gate], Arg::None);
                 builder.push(Op::Load, dtype, 1, &[index], Arg::None)
@@ -385,11 +393,17 @@ impl Builder<'_> {
         self.values.push(Value { dtype, form, has_bits });
     }
 
-    pub(super) fn store(&mut self, out: u32, value: &Value, position: u32, part: i64) {
+    /// The index of the first lane of an iteration, after `before` others.
+    fn first(&mut self, position: u32, before: i64) -> u32 {
         let lanes = i64::from(self.lanes);
-        let (scale, offset) = (self.int(lanes), self.int(part * lanes));
+        let (scale, offset) = (self.int(lanes), self.offset + before * lanes);
         let first = self.scalar(Op::Mul, &[position, scale]);
-        let first = self.scalar(Op::Add, &[first, offset]);
+        let offset = self.int(offset);
+        self.scalar(Op::Add, &[first, offset])
+    }
+
+    pub(super) fn store(&mut self, out: u32, value: &Value, position: u32, part: i64) {
+        let first = self.first(position, part);
         let is_vector = self.style.has_vector(value.dtype, self.lanes) && self.lanes != 1;
         if is_vector && !self.draw.one_in(8) {
             let vector = self.vector(value);

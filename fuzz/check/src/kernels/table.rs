@@ -180,8 +180,8 @@ fn single_op_kernel(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
 fn copy(dtype: DType, lanes: u8) -> Linear {
     let style = Style::of("interp");
     let mut draw = Draw::new(0);
-    let mut builder =
-        Builder { draw: &mut draw, style: &style, uops: Vec::new(), lanes, values: Vec::new() };
+    let (draw, style, values) = (&mut draw, &style, Vec::new());
+    let mut builder = Builder { draw, style, uops: Vec::new(), lanes, offset: 0, values };
     let arrays = [0, 1].map(|slot| {
         let arg = Arg::Global(Global { slot, size_elements: lanes.into() });
         builder.push(Op::DefineGlobal, dtype, 1, &[], arg)
@@ -212,7 +212,8 @@ fn check_text(language: &Language, kernel: &Linear) -> Result<(), String> {
 /// with a constant in place of an operand, to constants only, or to equal operands. All results of
 /// a type are in the same array, one after the other.
 fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) -> Linear {
-    let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
+    let offset = i64::from(lanes != 1 && !style.aligns_vectors());
+    let mut builder = Builder { draw, style, uops: Vec::new(), lanes, offset, values: Vec::new() };
     let mut types: Vec<DType> = rows.iter().map(|(_, to)| *to).collect();
     types.sort_unstable();
     types.dedup();
@@ -226,11 +227,11 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
     };
     let outputs: Vec<u32> = (0..)
         .zip(&types)
-        .map(|(slot, to)| array(&mut builder, slot, *to, result_count(*to) * ELEMENTS))
+        .map(|(slot, to)| array(&mut builder, slot, *to, offset + result_count(*to) * ELEMENTS))
         .collect();
     let inputs: Vec<(u32, DType)> = (types.len()..)
         .zip([from, from, from, DType::Bool])
-        .map(|(slot, dtype)| (array(&mut builder, slot, dtype, ELEMENTS), dtype))
+        .map(|(slot, dtype)| (array(&mut builder, slot, dtype, offset + ELEMENTS), dtype))
         .collect();
     let end = builder.int(trip_count);
     let arg = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
