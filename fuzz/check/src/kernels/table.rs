@@ -45,7 +45,7 @@ fn rows(style: &Style, from: DType, lanes: u8) -> Vec<Row> {
     let to = |op: Op| if op.is_comparison() { DType::Bool } else { from };
     let plain = exact_ops(from).map(|op| (op, to(op)));
     let other_types = || style.dtypes.iter().copied().filter(move |to| *to != from);
-    let casts = other_types().map(|to| (Op::Cast, to));
+    let casts = style.dtypes.iter().map(|to| (Op::Cast, *to));
     let is_as_wide = move |to: &DType| {
         let is_bool = [from, *to].contains(&DType::Bool);
         !is_bool && to.size_bytes() == from.size_bytes()
