@@ -379,11 +379,13 @@ impl Expander {
         self.times_power(&p, &shifted)
     }
 
-    /// Clamps x to the range outside of which the power is infinite or 0; `units` is the logarithm
-    /// of 2 to the base of the power.
+    /// Clamps x to a range outside of which the power is infinite or 0; `units` is the logarithm of
+    /// 2 to the base of the power. At its upper end both factors of [`Expander::times_power`] are
+    /// infinite: the power of infinity must not be a finite product that overflows only when it is
+    /// rounded, since a multiply-add does not round it.
     fn within_exponents(&self, x: &Value, units: f64) -> Value {
         let Format { mantissa, bias, .. } = *self.format;
-        let (low, high) = (-bias - i64::from(mantissa) - 1, bias + 2);
+        let (low, high) = (-bias - i64::from(mantissa) - 1, 2 * (bias + 1));
         let [low, high] = [low, high].map(|bound| self.float(bound as f64 * units));
         let x = high.less(x).choose(&high, x);
         x.less(&low).choose(&low, &x)

@@ -52,30 +52,36 @@ pub(super) fn views(draw: &mut Draw) -> Result<(), String> {
     })
 }
 
-/// Pads two axes of an array until the lowest or the highest address, padding included, is the last
-/// one that is allowed, or the first that is not: the negated lowest one and the highest one plus
-/// one are 64-bit integers, too.
+/// Pads parts of an array until the lowest or the highest address, padding included, is the last one
+/// that is allowed, or the first that is not: the negated lowest one and the highest one plus one
+/// are 64-bit integers, too.
 fn limits(draw: &mut Draw) -> Result<(), String> {
     let outer = 34 + draw.below(7);
     let inner = 62 - outer + draw.below(2 * outer - 62);
     // The products of an amount and a stride are half of the limit.
     let [rows, columns] = [outer, inner].map(|exponent| 1i64 << (62 - exponent));
-    let shape = [2, 1i64 << (outer - inner), 1i64 << inner];
+    let [width, depth] = [1i64 << (outer - inner), 1i64 << inner];
+    let (whole, matrix) = ([2, width, depth], [2, 1, 1i64 << outer]);
     let before = [(rows, 0), (columns, 0), (0, 0)];
     let after = [(0, 2 * rows - 2), (0, 0), (0, 0)];
-    let last = shape[2] - 1;
-    let cases = [(before, 2, 0, 1), (after, shape[1], last, last - 1)];
-    for (amounts, width, beyond, within) in cases {
-        for (element, is_legal) in [(beyond, false), (within, true)] {
-            let part = Movement::Shrink(vec![(0, 2), (0, width), (element, element + 1)]);
-            let padding = Movement::Pad(amounts.to_vec());
-            for is_merged in [true, false] {
-                let part = from_shape(&shape)?.apply(&part, is_merged);
-                let part = part.map_err(|error| error.to_string())?;
-                let found = crate::catch(|| part.apply(&padding, is_merged))?;
-                if matches!(found, Err(Error::TooLarge { .. })) == is_legal {
-                    return Err(format!("{padding:?} of {part} gives {found:?}"));
-                }
+    // Padding of an array of this shape, of which these columns and elements are kept.
+    let cases = [
+        (before, whole, 2, (0, 1), false),
+        (before, whole, 2, (1, 2), true),
+        (after, whole, width, (depth - 1, depth), false),
+        (after, whole, width, (depth - 2, depth - 1), true),
+        (after, matrix, 1, (1, matrix[2]), false),
+        (after, matrix, 1, (0, matrix[2] - 1), true),
+    ];
+    for (amounts, shape, columns, elements, is_legal) in cases {
+        let part = Movement::Shrink(vec![(0, 2), (0, columns), elements]);
+        let padding = Movement::Pad(amounts.to_vec());
+        for is_merged in [true, false] {
+            let part = from_shape(&shape)?.apply(&part, is_merged);
+            let part = part.map_err(|error| error.to_string())?;
+            let found = crate::catch(|| part.apply(&padding, is_merged))?;
+            if matches!(found, Err(Error::TooLarge { .. })) == is_legal {
+                return Err(format!("{padding:?} of {part} gives {found:?}"));
             }
         }
     }
