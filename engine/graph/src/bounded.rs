@@ -568,8 +568,8 @@ impl<'a> Checker<'a> {
             for access in accesses() {
                 let union = access.elements.and_then(|(stride, rest)| match total {
                     None => Some((stride, rest)),
-                    Some((known, other)) => (known == stride)
-                        .then_some((stride, (rest.0.min(other.0), rest.1.max(other.1)))),
+                    Some((known, interval)) => (known == stride)
+                        .then_some((stride, (rest.0.min(interval.0), rest.1.max(interval.1)))),
                 });
                 let is_disjoint = |(stride, (low, high)): &ThreadSplit| high - low < stride.abs();
                 total = Some(union.filter(is_disjoint).ok_or_else(|| VerifyError {
@@ -770,9 +770,9 @@ mod tests {
                     const i32 [] -2\nadd i32 [2, 3]\nconst i32 [] 0\n";
         check(&format!("{head}{not}"), None);
         // The gate compares one sum, and the index is another sum over the same variable.
-        let other = "const i32 [] 3\ncmplt bool [5, 4]\nadd i32 [2, 3]\nadd i32 [8, 5]\n\
+        let another_sum = "const i32 [] 3\ncmplt bool [5, 4]\nadd i32 [2, 3]\nadd i32 [8, 5]\n\
                      const f32 [] 0\nindex f32 [0, 9, 7]\nstore void [11, 10]\nendrange void [2]";
-        check(&format!("{head}{other}"), None);
+        check(&format!("{head}{another_sum}"), None);
     }
 
     #[test]

@@ -217,10 +217,10 @@ mod tests {
     fn threefry_matches_the_known_answers() {
         let pair = |low: u32, high: u32| i128::from(low) | i128::from(high) << 32;
         let ones = u64::MAX.into();
-        let zero = pair(0x6b20_0159, 0x99ba_4efe);
-        check(Op::Threefry, DType::U64, &[0, 0], Some(zero));
-        let all = pair(0x1cb9_96fc, 0xbb00_2be7);
-        check(Op::Threefry, DType::U64, &[ones, ones], Some(all));
+        let of_zeros = pair(0x6b20_0159, 0x99ba_4efe);
+        check(Op::Threefry, DType::U64, &[0, 0], Some(of_zeros));
+        let of_ones = pair(0x1cb9_96fc, 0xbb00_2be7);
+        check(Op::Threefry, DType::U64, &[ones, ones], Some(of_ones));
         let (counter, key) = (pair(0x243f_6a88, 0x85a3_08d3), pair(0x1319_8a2e, 0x0370_7344));
         let digits = pair(0xc492_3a9c, 0x483d_f7a0);
         check(Op::Threefry, DType::U64, &[counter, key], Some(digits));
@@ -230,14 +230,14 @@ mod tests {
     #[test]
     fn max_and_min_propagate_nan() {
         let nan = Constant::float(DType::F32, f64::NAN);
-        let one = Constant::one(DType::F32);
+        let number = Constant::one(DType::F32);
         for op in [Op::Max, Op::Min] {
-            for src in [[nan, one], [one, nan]] {
+            for src in [[nan, number], [number, nan]] {
                 let value = evaluate(op, DType::F32, &src).and_then(Constant::to_float);
                 assert!(value.is_some_and(f64::is_nan), "{op}");
             }
             let signalling = Constant::from_bits(DType::F32, 0x7f8a_d973);
-            assert_eq!(evaluate(op, DType::F32, &[one, signalling]), Some(signalling), "{op}");
+            assert_eq!(evaluate(op, DType::F32, &[number, signalling]), Some(signalling), "{op}");
         }
     }
 

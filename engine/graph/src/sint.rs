@@ -276,7 +276,7 @@ impl Term {
         }
         let mut factors = self.factors.clone();
         for factor in &divisor.factors {
-            factors.remove(factors.iter().position(|other| other == factor)?);
+            factors.remove(factors.iter().position(|candidate| candidate == factor)?);
         }
         Some(Term { factors, coefficient: self.coefficient / divisor.coefficient })
     }

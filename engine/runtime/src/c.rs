@@ -698,7 +698,7 @@ mod tests {
                 names.retain(|item| !item.as_ref().unwrap().path().ends_with("lock"));
                 assert_eq!(names.len(), 1, "{names:?}");
             }
-            other => panic!("{:?}", other.err()),
+            result => panic!("{:?}", result.err()),
         }
     }
 

@@ -305,8 +305,8 @@ mod tests {
         std::fs::write(&path, &damaged).unwrap();
         assert_eq!(cache.find("key"), None);
         // The entry of another key at this path.
-        let other = std::fs::read(cache.add("other", b"an object").unwrap()).unwrap();
-        std::fs::write(&path, &other).unwrap();
+        let foreign_entry = std::fs::read(cache.add("other", b"an object").unwrap()).unwrap();
+        std::fs::write(&path, &foreign_entry).unwrap();
         assert_eq!(cache.find("key"), None);
     }
 
@@ -328,10 +328,10 @@ mod tests {
     #[test]
     fn bound_is_on_all_kinds_of_entries() {
         let (directory, cache) = cache(4000);
-        let other = Cache::at(directory.path(), "search", 4000).unwrap();
+        let searches = Cache::at(directory.path(), "search", 4000).unwrap();
         let entries: Vec<PathBuf> =
             (0..2).map(|n| cache.add(&format!("key {n}"), &[0; 1000]).unwrap()).collect();
-        let old = other.add("key", &[0; 1000]).unwrap();
+        let old = searches.add("key", &[0; 1000]).unwrap();
         let time = SystemTime::now() - Duration::from_secs(60);
         std::fs::File::options().append(true).open(&old).unwrap().set_modified(time).unwrap();
         // Neither counted nor removed.

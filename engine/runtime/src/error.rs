@@ -168,7 +168,7 @@ pub enum Error {
     /// The checked interpreter found a barrier that not all threads of a group reach.
     #[error(
         "kernel {kernel}, uop {position}: a barrier in divergent flow: {waits} waits at it, \
-         {other} {does}"
+         {absent} {does}"
     )]
     DivergentBarrier {
         /// The kernel.
@@ -178,8 +178,8 @@ pub enum Error {
         /// The thread that waits.
         waits: Worker,
         /// The thread that does not reach it.
-        other: Worker,
-        /// The action of the other thread.
+        absent: Worker,
+        /// The action of the thread that does not reach it.
         does: String,
     },
     /// The accesses of a kernel that does not come from lowering are not proven to be in bounds.

@@ -536,10 +536,10 @@ impl Signature {
 /// Returns whether the numbers of lanes of a uop and its sources are consistent.
 fn has_right_lanes(linear: &Linear, uop: &Instruction) -> bool {
     let lanes = |source: u32| linear.uops[source as usize].lanes;
-    let all = |expected: u8| uop.src.iter().all(|source| lanes(*source) == expected);
+    let sources_have = |expected: u8| uop.src.iter().all(|source| lanes(*source) == expected);
     let is_consistent = match (uop.op, &uop.arg) {
         (Op::Vectorize, _) => {
-            all(1) && (uop.src.len() == 1 || uop.src.len() == usize::from(uop.lanes))
+            sources_have(1) && (uop.src.len() == 1 || uop.src.len() == usize::from(uop.lanes))
         }
         (Op::Lane, Arg::Int(lane)) => {
             uop.lanes == 1 && (0..i64::from(lanes(uop.src[0]))).contains(lane)
@@ -550,10 +550,10 @@ fn has_right_lanes(linear: &Linear, uop: &Instruction) -> bool {
             let is_consistent = |(source, expected): (&u32, u8)| lanes(*source) == expected;
             uop.lanes == expected[2] && uop.src.iter().zip(expected).all(is_consistent)
         }
-        (Op::Load, _) => all(1),
+        (Op::Load, _) => sources_have(1),
         (Op::Store, _) => uop.lanes == 1 && lanes(uop.src[0]) == 1,
-        (op, _) if op == Op::Assign || op.is_elementwise() => all(uop.lanes),
-        _ => uop.lanes == 1 && all(1),
+        (op, _) if op == Op::Assign || op.is_elementwise() => sources_have(uop.lanes),
+        _ => uop.lanes == 1 && sources_have(1),
     };
     is_consistent && uop.lanes != 0
 }
@@ -614,8 +614,8 @@ impl<'a> Locked<'a> {
                     memory.size_elements, memory.dtype
                 )));
             }
-            let mut others = used.iter().filter(|(other, _)| std::ptr::eq(*other, *memory));
-            if others.any(|(_, other_is_written)| *is_written || *other_is_written) {
+            let mut aliases = used.iter().filter(|(earlier, _)| std::ptr::eq(*earlier, *memory));
+            if aliases.any(|(_, alias_is_written)| *is_written || *alias_is_written) {
                 return Err(refuse(format!(
                     "the memory of data{slot} is given for two slots, one of which is written"
                 )));
@@ -782,10 +782,10 @@ mod tests {
         let part = whole.part(SIZE / 2, SIZE / 2).unwrap();
         let address = start(&part);
         drop(whole);
-        let other = Memory::from_bytes(DType::U8, &vec![9; SIZE]).unwrap();
+        let unrelated = Memory::from_bytes(DType::U8, &vec![9; SIZE]).unwrap();
         assert_eq!(part.read().unwrap(), vec![7; SIZE / 2]);
         assert_eq!(start(&part), address);
-        assert!(!(start(&other)..start(&other) + SIZE).contains(&address));
+        assert!(!(start(&unrelated)..start(&unrelated) + SIZE).contains(&address));
     }
 
     #[test]

@@ -192,9 +192,9 @@ mod tests {
     fn pool_reuses_the_last_freed_of_a_size_within_the_bound() {
         const SIZE: usize = SMALLEST_BYTES;
         let mut pool = Pool { free: VecDeque::new(), max_bytes: 4 * SIZE };
-        let [first, second, other] = [mapping(SIZE), mapping(SIZE), mapping(2 * SIZE)];
-        let addresses = [first.as_ptr(), second.as_ptr(), other.as_ptr()];
-        for mapping in [first, second, other] {
+        let [first, second, larger] = [mapping(SIZE), mapping(SIZE), mapping(2 * SIZE)];
+        let addresses = [first.as_ptr(), second.as_ptr(), larger.as_ptr()];
+        for mapping in [first, second, larger] {
             assert!(pool.put(mapping).is_empty());
         }
         assert!(pool.take(3 * SIZE).is_none());

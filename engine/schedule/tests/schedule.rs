@@ -207,8 +207,8 @@ fn reduce_fuses_its_elementwise_users() {
     check("turned input", &[add(&reduce(Op::Add, &permute(&a, &[1, 0]), &[1]), 1)], 1);
     check("all axes", &[add(&reduce(Op::Mul, &a, &[0, 1]), 1)], 1);
     check("no axes", &[reduce(Op::Add, &a, &[])], 0);
-    let other = f32s(&[2, 2]);
-    let joined = binary(Op::Add, &reshape(&sum, &[2, 2]), &permute(&other, &[1, 0]));
+    let addend = f32s(&[2, 2]);
+    let joined = binary(Op::Add, &reshape(&sum, &[2, 2]), &permute(&addend, &[1, 0]));
     check("another load at the reduced shape", &[joined], 1);
 }
 
@@ -234,8 +234,8 @@ fn reductions_of_the_same_rows_share_a_kernel() {
     );
     check_rows("broadcast to another size", &[add(&expand(&sum, &[3, 5]), 1)], 2);
     check_rows("broadcast, then transposed", &[add(&permute(&wide(&sum), &[1, 0]), 1)], 2);
-    let other = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&sum)), &[0]);
-    check_rows("reduced along another axis", &[other], 2);
+    let along_columns = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&sum)), &[0]);
+    check_rows("reduced along another axis", &[along_columns], 2);
     check_rows("needed by two", &[add(&sum, 1), binary(Op::Sub, &a, &wide(&sum))], 3);
     let padded = pad(&scaled(&a, 1), &[(0, 0), (1, 1)]);
     check_rows("padded", &[add(&padded, 1)], 2);

@@ -67,7 +67,7 @@ pub(crate) fn print_run(device: &str, number: usize, kernel: &PlannedKernel, tim
 /// Prints a kernel tree, a line per node: its number, the node, the numbers of its sources.
 fn tree(ast: &UOp) -> String {
     let order = ast.toposort();
-    let number = |node: &UOp| order.iter().position(|other| other == node).unwrap_or(0);
+    let number = |node: &UOp| order.iter().position(|known| known == node).unwrap_or(0);
     let mut text = String::new();
     for (index, node) in order.iter().enumerate() {
         let sources: Vec<String> = node.src().iter().map(|src| number(src).to_string()).collect();

@@ -286,18 +286,17 @@ impl<D: Dim> Part<D> {
 
     /// Removes the rows of the outermost axis that are not read.
     fn trim(&mut self, counts: &[D]) -> Option<()> {
-        let one = D::number(1);
         let row = count(&self.shape[1..]).ok()?;
         let (mut low, mut high) = (self.first.clone(), self.first.clone());
         for (stride, count) in
             self.walk_strides.iter().zip(counts).filter(|(stride, _)| !stride.is(0))
         {
-            let extent = stride.times(&count.minus(&one)?)?;
+            let extent = stride.times(&count.minus(&D::number(1))?)?;
             let end = if stride.is_descending()? { &mut low } else { &mut high };
             *end = end.plus(&extent)?;
         }
         let (begin, last) = (low.div_rem(&row)?.0, high.div_rem(&row)?.0);
-        let end = last.plus(&one)?;
+        let end = last.plus(&D::number(1))?;
         self.first = self.first.minus(&begin.times(&row)?)?;
         self.offset = add_product(&self.offset, &begin, &self.strides[0])?;
         self.shape[0] = end.minus(&begin)?;
@@ -312,10 +311,10 @@ impl<D: Dim> Part<D> {
 
     /// Reverses the order of the elements and the direction of the walk.
     fn reverse(&mut self) -> Option<()> {
-        let (zero, one) = (D::number(0), D::number(1));
-        self.first = count(&self.shape).ok()?.minus(&one)?.minus(&self.first)?;
+        let last = count(&self.shape).ok()?.minus(&D::number(1))?;
+        self.first = last.minus(&self.first)?;
         for stride in &mut self.walk_strides {
-            *stride = zero.minus(stride)?;
+            *stride = D::number(0).minus(stride)?;
         }
         let axes = self.shape.iter().zip(&mut self.strides).zip(&mut self.mask);
         for ((size, stride), pair) in axes {

@@ -79,10 +79,10 @@ impl<D: Dim> Projection<D> {
     /// Removes from each axis of `visible` the indices for which the index on a base axis is below
     /// or above its allowed half-open range.
     fn cut(&self, base_axis: usize, allowed: &(D, D), visible: &mut Mask<D>) -> Option<()> {
-        let (zero, one) = (D::number(0), D::number(1));
+        let (zero, unit) = (D::number(0), D::number(1));
         let ends = |stride: &D, pair: &(D, D)| {
             let (first_end, last_end) =
-                (stride.times(&pair.0)?, stride.times(&pair.1.minus(&one)?)?);
+                (stride.times(&pair.0)?, stride.times(&pair.1.minus(&unit)?)?);
             Some(if stride.is_descending()? {
                 (last_end, first_end)
             } else {
@@ -95,7 +95,7 @@ impl<D: Dim> Projection<D> {
             let (lowest, highest) = ends(stride, pair)?;
             (low, high) = (low.plus(&lowest)?, high.plus(&highest)?);
         }
-        let (first, last) = (&allowed.0, &allowed.1.minus(&one)?);
+        let (first, last) = (&allowed.0, &allowed.1.minus(&unit)?);
         if high.below(first) || last.below(&low) {
             visible.fill((zero.clone(), zero));
             return Some(());
@@ -113,7 +113,7 @@ impl<D: Dim> Projection<D> {
                 (ceil_div(&zero.minus(&to)?, &negated)?, zero.minus(&from)?.div_rem(&negated)?.0)
             };
             let begin = max(pair.0.clone(), begin)?;
-            let end = max(begin.clone(), min(pair.1.clone(), end.plus(&one)?)?)?;
+            let end = max(begin.clone(), min(pair.1.clone(), end.plus(&unit)?)?)?;
             *pair = (begin, end);
             if pair.0 == pair.1 {
                 return Some(());

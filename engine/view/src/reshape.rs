@@ -138,27 +138,27 @@ fn new_strides<D: Dim>(blocks: &[Block<D>], to: &[D]) -> Option<Sizes<D>> {
 /// Returns the mask after a reshape, computed from the innermost axis outwards; `None` if it is not
 /// a box.
 fn new_mask<D: Dim>(mask: &[(D, D)], from: &[D], to: &[D]) -> Option<Mask<D>> {
-    let (zero, one) = (D::number(0), D::number(1));
+    let (zero, unit) = (D::number(0), D::number(1));
     let mut old = from.iter().cloned().zip(mask.iter().cloned()).rev();
     let mut next_old = || old.next().unwrap_or((D::number(1), (D::number(0), D::number(1))));
-    let mut result = Mask::from_elem((zero.clone(), one.clone()), to.len());
+    let mut result = Mask::from_elem((zero.clone(), unit.clone()), to.len());
     let mut axis = to.len();
     let (mut size, (mut begin, mut end)) = next_old();
-    let mut stride = one.clone();
+    let mut stride = unit.clone();
     while axis > 0 {
         // The formulas below hold for non-empty ranges.
         if !begin.below(&end) {
             return None;
         }
         let next_stride = to[axis - 1].times(&stride)?;
-        let last = end.minus(&one)?;
+        let last = end.minus(&unit)?;
         match size.compare(&next_stride)? {
             Ordering::Equal => {
                 axis -= 1;
                 let last = last.div_rem(&stride)?.0;
-                result[axis] = (begin.div_rem(&stride)?.0, last.plus(&one)?);
+                result[axis] = (begin.div_rem(&stride)?.0, last.plus(&unit)?);
                 (size, (begin, end)) = next_old();
-                stride = one.clone();
+                stride = unit.clone();
             }
             Ordering::Greater => {
                 let (outer, inner) = begin.div_rem(&next_stride)?;
@@ -169,12 +169,12 @@ fn new_mask<D: Dim>(mask: &[(D, D)], from: &[D], to: &[D]) -> Option<Mask<D>> {
                 }
                 axis -= 1;
                 let last = last_inner.div_rem(&stride)?.0;
-                result[axis] = (inner.div_rem(&stride)?.0, last.plus(&one)?);
+                result[axis] = (inner.div_rem(&stride)?.0, last.plus(&unit)?);
                 stride = next_stride;
             }
             Ordering::Less => {
                 let (outer_size, (outer_begin, outer_end)) = next_old();
-                let outer_last = outer_end.minus(&one)?;
+                let outer_last = outer_end.minus(&unit)?;
                 if !(begin.is(0) && end == size) && outer_last != outer_begin {
                     return None;
                 }

@@ -136,8 +136,8 @@ impl<D: Dim> AxisStrides<D> {
                     });
                 for axis in 0..counts.len() {
                     let base_stride = &projection.row(base_axis)[axis];
-                    let mut group = group.begin..group.end;
-                    let is_used = group.any(|other| !projection.row(other)[axis].is(0));
+                    let mut axes_of_group = group.begin..group.end;
+                    let is_used = axes_of_group.any(|row| !projection.row(row)[axis].is(0));
                     if is_even {
                         self.strides[axis] = add_product(&self.strides[axis], base_stride, stride)?;
                         self.masked[axis] |= is_used && is_masked && !is_inside;

@@ -433,8 +433,7 @@ fn is_row_major<D: Dim>(shape: &[D], strides: &[D]) -> bool {
 fn fits<D: Dim>(shape: &[D], strides: &[D], offset: &D) -> bool {
     let (mut low, mut high) = (offset.clone(), offset.clone());
     for (size, stride) in shape.iter().zip(strides).filter(|(_, stride)| !stride.is(0)) {
-        let one = D::number(1);
-        let Some(extent) = size.minus(&one).and_then(|last| stride.times(&last)) else {
+        let Some(extent) = size.minus(&D::number(1)).and_then(|last| stride.times(&last)) else {
             return false;
         };
         let is_up = stride.is_descending() == Some(false);

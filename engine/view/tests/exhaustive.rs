@@ -16,52 +16,52 @@ const STARTS: &[&[i64]] = &[&[], &[1], &[0], &[4], &[6], &[2, 3], &[1, 3], &[2, 
 const LIMIT: i64 = 36;
 
 fn movements(shape: &[i64]) -> Vec<Movement> {
-    let mut all = reshapes(shape);
+    let mut movements = reshapes(shape);
     let rank = shape.len();
     if rank > 1 {
-        all.push(Movement::Permute((0..rank).rev().collect()));
-        all.push(Movement::Permute((1..rank).chain([0]).collect()));
+        movements.push(Movement::Permute((0..rank).rev().collect()));
+        movements.push(Movement::Permute((1..rank).chain([0]).collect()));
     }
     for axis in 0..rank {
-        all.push(Movement::Flip((0..rank).map(|other| other == axis).collect()));
+        movements.push(Movement::Flip((0..rank).map(|at| at == axis).collect()));
     }
-    all.push(Movement::Flip(vec![true; rank]));
+    movements.push(Movement::Flip(vec![true; rank]));
     let by_axis = |pair: (i64, i64), axis: usize| -> Vec<(i64, i64)> {
-        (0..rank).map(|other| if other == axis { pair } else { (0, 0) }).collect()
+        (0..rank).map(|at| if at == axis { pair } else { (0, 0) }).collect()
     };
     for axis in 0..rank {
-        all.push(Movement::Pad(by_axis((1, 0), axis)));
-        all.push(Movement::Pad(by_axis((0, 2), axis)));
+        movements.push(Movement::Pad(by_axis((1, 0), axis)));
+        movements.push(Movement::Pad(by_axis((0, 2), axis)));
     }
-    all.push(Movement::Pad(vec![(1, 1); rank]));
+    movements.push(Movement::Pad(vec![(1, 1); rank]));
     let cut = |pick: &dyn Fn(usize, i64) -> (i64, i64)| {
         Movement::Shrink(shape.iter().enumerate().map(|(axis, &size)| pick(axis, size)).collect())
     };
-    all.push(cut(&|_, size| (size.min(1), size)));
-    all.push(cut(&|_, size| (0, (size - 1).max(0))));
+    movements.push(cut(&|_, size| (size.min(1), size)));
+    movements.push(cut(&|_, size| (0, (size - 1).max(0))));
     for at in 0..rank {
-        all.push(cut(&|axis, size| if axis == at { (size / 2, size) } else { (0, size) }));
-        all.push(cut(&|axis, size| if axis == at { (0, size.min(1)) } else { (0, size) }));
+        movements.push(cut(&|axis, size| if axis == at { (size / 2, size) } else { (0, size) }));
+        movements.push(cut(&|axis, size| if axis == at { (0, size.min(1)) } else { (0, size) }));
     }
-    all.push(Movement::Expand(shape.iter().map(|&s| if s == 1 { 2 } else { s }).collect()));
-    all.push(Movement::Expand(shape.iter().map(|&s| if s == 1 { 0 } else { s }).collect()));
-    all.retain(|movement| result_size(shape, movement) <= LIMIT);
-    all
+    movements.push(Movement::Expand(shape.iter().map(|&s| if s == 1 { 2 } else { s }).collect()));
+    movements.push(Movement::Expand(shape.iter().map(|&s| if s == 1 { 0 } else { s }).collect()));
+    movements.retain(|movement| result_size(shape, movement) <= LIMIT);
+    movements
 }
 
 fn reshapes(shape: &[i64]) -> Vec<Movement> {
     let count: i64 = shape.iter().product();
-    let mut all = vec![Movement::Reshape(vec![count]), Movement::Reshape(vec![1, count])];
+    let mut reshapes = vec![Movement::Reshape(vec![count]), Movement::Reshape(vec![1, count])];
     if count == 1 {
-        all.push(Movement::Reshape(vec![]));
+        reshapes.push(Movement::Reshape(vec![]));
     }
     for factor in [2, 3] {
         if count % factor == 0 {
-            all.push(Movement::Reshape(vec![factor, count / factor]));
-            all.push(Movement::Reshape(vec![count / factor, 1, factor]));
+            reshapes.push(Movement::Reshape(vec![factor, count / factor]));
+            reshapes.push(Movement::Reshape(vec![count / factor, 1, factor]));
         }
     }
-    all
+    reshapes
 }
 
 fn result_size(shape: &[i64], movement: &Movement) -> i64 {

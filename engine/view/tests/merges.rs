@@ -9,9 +9,9 @@ use gradiff_view::{ShapeTracker, View};
 use model::{Model, compare, each_index};
 
 fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
-    let mut all = vec![];
-    each_index(shape, |index| all.push(index.to_vec()));
-    all
+    let mut indices = vec![];
+    each_index(shape, |index| indices.push(index.to_vec()));
+    indices
 }
 
 /// A random chain without merging: its elements, the number of its views, and the simplified

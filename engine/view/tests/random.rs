@@ -8,9 +8,9 @@ use gradiff_view::ShapeTracker;
 use model::{Model, compare, each_index};
 
 fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
-    let mut all = vec![];
-    each_index(shape, |index| all.push(index.to_vec()));
-    all
+    let mut indices = vec![];
+    each_index(shape, |index| indices.push(index.to_vec()));
+    indices
 }
 
 fn check(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
@@ -22,23 +22,23 @@ fn check(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
     let minified = Model { shape: flat.shape().to_vec(), elements: model.elements.clone() };
     compare(&flat, &minified).expect("the tracker agrees");
     assert_eq!(ShapeTracker::from_views(tracker.views()).as_ref(), Ok(tracker));
-    let all = indices(tracker.shape());
+    let indices = indices(tracker.shape());
     let highest = model.elements.iter().flatten().max().map_or(0, |&at| at as i64 + 1);
     assert!(highest <= tracker.real_size(), "real_size of {tracker}");
     assert!(tracker.real_size() <= from.iter().product(), "real_size of {tracker}");
     if let [view] = tracker.views() {
         assert!(view.size() == 0 || highest == tracker.real_size(), "{tracker}");
     }
-    check_axes(tracker, model, &all);
+    check_axes(tracker, model, &indices);
     check_invert(tracker, model, from);
 }
 
-fn check_axes(tracker: &ShapeTracker, model: &Model, all: &[Vec<i64>]) {
+fn check_axes(tracker: &ShapeTracker, model: &Model, indices: &[Vec<i64>]) {
     let strides = [tracker.real_strides(false), tracker.real_strides(true)];
     for axis in 0..tracker.shape().len() {
         let inner_size: usize = tracker.shape()[axis + 1..].iter().product::<i64>() as usize;
         let (mut masked, mut differences) = (false, vec![]);
-        for (flat, index) in all.iter().enumerate() {
+        for (flat, index) in indices.iter().enumerate() {
             if index[axis] + 1 == tracker.shape()[axis] {
                 continue;
             }

@@ -215,16 +215,16 @@ fn s09_flat_reshape_of_a_mask_is_none() {
 #[test]
 fn s10_reshape_flip_pad_is_one_view_and_its_flat_form_two() {
     // S10 "This can be represented with a single View"
-    let one = reshaped_flipped_padded();
+    let tracker = reshaped_flipped_padded();
     assert_eq!(
-        one.to_string(),
+        tracker.to_string(),
         "ShapeTracker(views=(View(shape=(4, 5), strides=(-3, 1), offset=5, \
          mask=((1, 3), (1, 4)), contiguous=False),))"
     );
     // S10 "If the transformation can not be represented with a single View, [it] will keep them
     // separate"
     assert_eq!(
-        one.reshape(&[20]).unwrap().to_string(),
+        tracker.reshape(&[20]).unwrap().to_string(),
         "ShapeTracker(views=(View(shape=(4, 5), strides=(-3, 1), offset=5, \
          mask=((1, 3), (1, 4)), contiguous=False), View(shape=(20,), strides=(1,), offset=0, \
          mask=None, contiguous=True)))"

@@ -153,12 +153,12 @@ fn parts_share_bytes_on_the_gpu() {
     // The whole is dropped; the part is unshared when it is written.
     drop(whole);
     assert_eq!(count("blocks_alive"), 2);
-    let other = part.part_in_place(0, 4).unwrap().unwrap();
+    let subpart = part.part_in_place(0, 4).unwrap().unwrap();
     stand_in.kernel.run(&[&part, &output]).unwrap();
     assert_eq!((count("device_copies"), count("blocks_alive")), (1, 3));
     assert_eq!(ints(&part), [18, 19, 20, 21, 20, 21, 22, 23]);
-    assert_eq!(ints(&other), [16, 17, 18, 19]);
-    drop(other);
+    assert_eq!(ints(&subpart), [16, 17, 18, 19]);
+    drop(subpart);
     assert_eq!(count("blocks_alive"), 2);
     drop((part, output));
     assert_eq!(count("blocks_alive"), 0);

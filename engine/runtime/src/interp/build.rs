@@ -288,7 +288,7 @@ impl Builder<'_> {
     fn local(&mut self, position: usize, local: Local) -> Result<(), Error> {
         let locals = &mut self.program.locals;
         let is_possible = 0 <= local.size_elements && local.size_elements <= 1 << 27;
-        if locals.iter().any(|other| other.number == local.number) || !is_possible {
+        if locals.iter().any(|known| known.number == local.number) || !is_possible {
             return Err(self.malformed(position, "a local array is defined twice or too large"));
         }
         locals.push(local);

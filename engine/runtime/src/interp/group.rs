@@ -284,23 +284,23 @@ impl Program {
         // The thread that waits at a barrier is named first.
         let is_barrier = matches!(self.steps[stops[0].step], Step::Barrier { .. });
         let (waiting, going) = if is_barrier { (0, 1) } else { (1, 0) };
-        let (stop, other) = (stops[waiting], stops[going]);
+        let (barrier, stop) = (stops[waiting], stops[going]);
         let position = |stop: &Stop| match self.steps[stop.step] {
             Step::Barrier { number } => Some(self.barriers[number as usize].position),
             _ => None,
         };
-        let does = match position(other) {
+        let does = match position(stop) {
             None => "is at its end".to_owned(),
-            Some(_) if stop.step == other.step => {
+            Some(_) if barrier.step == stop.step => {
                 "waits there in another iteration of a loop".into()
             }
             Some(position) => format!("waits at uop {position}"),
         };
         Error::DivergentBarrier {
             kernel: self.signature.name.clone(),
-            position: position(stop).unwrap_or_default() as usize,
+            position: position(barrier).unwrap_or_default() as usize,
             waits: accessors[waiting].worker(),
-            other: accessors[going].worker(),
+            absent: accessors[going].worker(),
             does,
         }
     }

@@ -20,7 +20,7 @@ fn grouped_sum_of(dtype: DType, groups: i64, threads: i64) -> Linear {
     let output = b.global(0, dtype, groups);
     let input = b.global(1, dtype, groups * threads);
     let local = b.local(0, dtype, threads);
-    let [one, count] = [1, threads].map(|value| b.int(value));
+    let (first_end, count) = (b.int(1), b.int(threads));
     let zero = b.constant(Constant::zero(dtype));
     let group = b.range_of(AxisKind::Global, groups);
     let thread = b.range_of(AxisKind::Local, threads);
@@ -35,7 +35,7 @@ fn grouped_sum_of(dtype: DType, groups: i64, threads: i64) -> Linear {
     let next = b.binary(Op::Add, dtype, sum, value);
     b.push(Op::Assign, dtype, &[sum, next], Arg::None);
     b.end(range);
-    let is_first = b.binary(Op::CmpLt, DType::Bool, thread, one);
+    let is_first = b.binary(Op::CmpLt, DType::Bool, thread, first_end);
     b.store(output, group, Some(is_first), sum);
     b.end(thread);
     b.end(group);

@@ -86,7 +86,7 @@ fn missing_barrier_is_a_race() {
         Err(Error::Race { array: Array::Local(0), index: 1, first, second, .. }) => {
             assert_eq!((first, second), (worker(0, 0), worker(0, 1)));
         }
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -97,10 +97,10 @@ fn reversed(has_second_barrier: bool) -> Linear {
     let local = b.local(7, DType::I32, THREADS);
     let last = b.int(THREADS - 1);
     let thread = b.range_of(AxisKind::Local, THREADS);
-    let other = b.binary(Op::Sub, DType::I32, last, thread);
+    let mirrored = b.binary(Op::Sub, DType::I32, last, thread);
     b.store(local, thread, None, thread);
     b.barrier();
-    let value = b.load(local, other, None);
+    let value = b.load(local, mirrored, None);
     if has_second_barrier {
         b.barrier();
     }
@@ -124,7 +124,7 @@ fn read_unordered_with_a_later_write_is_a_race() {
             assert_eq!((array, first_writes, second_writes), (Array::Local(7), true, false));
             assert_eq!((first, second), (worker(0, 1), worker(0, 2)));
         }
-        other => panic!("{other:?}"),
+        error => panic!("{error:?}"),
     }
     assert_eq!(
         text,
@@ -140,7 +140,7 @@ fn two_groups_that_write_one_element_are_a_race() {
             assert_eq!(kernel, "r_3_4_6");
             assert_eq!((first, second), (worker(0, 0), worker(1, 0)));
         }
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -148,7 +148,7 @@ fn two_groups_that_write_one_element_are_a_race() {
 fn local_index_out_of_bounds_is_reported() {
     match sums(Change { is_local_short: true, ..Change::default() }) {
         Err(Error::OutOfBounds { array: Array::Local(0), index: 3, size_elements: 3, .. }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -158,7 +158,7 @@ fn local_memory_is_unwritten_in_each_group() {
         Err(Error::Uninitialised {
             array: Array::Local(0), index: 1, size_elements: 4, ..
         }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
     // The first group writes local memory, the second one reads it.
     let mut b = Builder::default();
@@ -175,7 +175,7 @@ fn local_memory_is_unwritten_in_each_group() {
         Err(Error::Uninitialised {
             array: Array::Local(0), index: 0, size_elements: 1, ..
         }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -201,12 +201,12 @@ fn barrier_in_divergent_flow_is_an_error() {
     run(&barrier_in_loop(Some(3)), &output, &[]).unwrap();
     assert_eq!(values_of(&output), ints(DType::I32, &[0, 1, 2, 3]));
     match run(&barrier_in_loop(None), &output, &[]) {
-        Err(Error::DivergentBarrier { kernel, position: 4, waits, other, does }) => {
+        Err(Error::DivergentBarrier { kernel, position: 4, waits, absent, does }) => {
             assert_eq!(kernel, "E_4");
-            assert_eq!((waits, other), (worker(0, 1), worker(0, 0)));
+            assert_eq!((waits, absent), (worker(0, 1), worker(0, 0)));
             assert_eq!(does, "is at its end");
         }
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -216,9 +216,9 @@ fn barrier_in_different_iterations_is_an_error() {
     // same number of barriers.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 2);
-    let [one, two] = [1, 2].map(|value| b.int(value));
+    let (increment, two) = (b.int(1), b.int(2));
     let thread = b.range_of(AxisKind::Local, 2);
-    let outer_end = b.binary(Op::Add, DType::I32, thread, one);
+    let outer_end = b.binary(Op::Add, DType::I32, thread, increment);
     let inner_end = b.binary(Op::Sub, DType::I32, two, thread);
     let outer = b.push(Op::Range, DType::I32, &[outer_end], Arg::plain_axis(8));
     let inner = b.push(Op::Range, DType::I32, &[inner_end], Arg::plain_axis(9));
@@ -228,11 +228,11 @@ fn barrier_in_different_iterations_is_an_error() {
     b.store(output, thread, None, thread);
     b.end(thread);
     match run(&b.verified("E_2"), &Memory::new(DType::I32, 2).unwrap(), &[]) {
-        Err(Error::DivergentBarrier { waits, other, does, .. }) => {
-            assert_eq!((waits, other), (worker(0, 0), worker(0, 1)));
+        Err(Error::DivergentBarrier { waits, absent, does, .. }) => {
+            assert_eq!((waits, absent), (worker(0, 0), worker(0, 1)));
             assert_eq!(does, "waits there in another iteration of a loop");
         }
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -240,10 +240,10 @@ fn barrier_in_different_iterations_is_an_error() {
 fn stores(kind: AxisKind, divisor: i64) -> Result<(), Error> {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 8);
-    let (one, divisor) = (b.int(1), b.int(divisor));
+    let (value, divisor) = (b.int(1), b.int(divisor));
     let range = b.range_of(kind, 8);
     let index = b.binary(Op::CDiv, DType::I32, range, divisor);
-    b.store(output, index, None, one);
+    b.store(output, index, None, value);
     b.end(range);
     run(&b.verified("E_8"), &Memory::new(DType::I32, 8)?, &[])
 }
@@ -260,7 +260,7 @@ fn two_writes_of_equal_values_are_a_race() {
             Err(Error::Race { index: 0, first: found_first, second: found_second, .. }) => {
                 assert_eq!((found_first, found_second), (first, second), "{kind:?}");
             }
-            other => panic!("{kind:?} {other:?}"),
+            result => panic!("{kind:?} {result:?}"),
         }
     }
     stores(AxisKind::Loop, 2).unwrap();

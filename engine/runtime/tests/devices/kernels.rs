@@ -144,7 +144,7 @@ fn interp_reports_index_out_of_bounds() {
             assert_eq!(array, Array::Data(1));
             assert_eq!((kernel.as_str(), position), ("E_4", 5));
         }
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -160,7 +160,7 @@ fn interp_reports_read_of_unwritten_element() {
     let output = Memory::new(DType::I8, 4).unwrap();
     match executables[0].run(&[&output, &half_written]) {
         Err(Error::Uninitialised { array: Array::Data(1), index: 2, size_elements: 4, .. }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
     half_written.write(&[1, 2, 3, 4]).unwrap();
     executables[0].run(&[&output, &half_written]).unwrap();
@@ -283,11 +283,11 @@ fn store_after_a_thread_range_runs_once_and_last() {
     // data0[i] = i in a thread range, then data0[1] = 5: not a function of an iteration.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 4);
-    let (one, five) = (b.int(1), b.int(5));
+    let (index, five) = (b.int(1), b.int(5));
     let range = b.range_of(AxisKind::Thread, 4);
     b.store(output, range, None, range);
     b.end(range);
-    b.store(output, one, None, five);
+    b.store(output, index, None, five);
     check(&b.verified("E_4"), &[], &ints(DType::I32, &[0, 5, 2, 3]));
 }
 

@@ -51,15 +51,15 @@ fn interp_checks_each_lane() {
     let input = memory_of(&ints(DType::I32, &[1; 8]));
     match run("interp", &scaled(DType::I32, 2), 12, &[&input]) {
         Err(Error::OutOfBounds { array: Array::Data(1), index: 8, size_elements: 8, .. }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
     match run("interp", &scaled(DType::I32, -1), 12, &[&input]) {
         Err(Error::OutOfBounds { array: Array::Data(1), index: -1, size_elements: 8, .. }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
     match run("interp", &scaled(DType::I32, 0), 12, &[&Memory::new(DType::I32, 8).unwrap()]) {
         Err(Error::Uninitialised { array: Array::Data(1), index: 0, size_elements: 8, .. }) => {}
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 

@@ -81,16 +81,16 @@ pub(crate) fn add(x: &UOp, value: i64) -> UOp {
 
 /// Returns all indices of `shape`, in row-major order.
 pub(crate) fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
-    let mut all = vec![vec![]];
+    let mut indices = vec![vec![]];
     for size in shape {
-        all = all
+        indices = indices
             .into_iter()
             .flat_map(|index: Vec<i64>| {
                 (0..*size).map(move |last| [index.as_slice(), &[last]].concat())
             })
             .collect();
     }
-    all
+    indices
 }
 
 fn flat(shape: &[i64], index: &[i64]) -> usize {
@@ -271,7 +271,7 @@ fn run_tree(sink: &UOp, buffers: &[Buffer], memory: &Data, rows: bool) -> Vec<Co
                 Arg::Int(_) => {
                     viewed(tracker, node.dtype(), &|i| Constant::int(node.dtype(), i.into()))
                 }
-                other => panic!("a view of {other:?}"),
+                arg => panic!("a view of {arg:?}"),
             },
             (Op::ReduceAxis, Arg::Reduce(how, axes)) => {
                 let from = node.src()[0].shape().unwrap();
@@ -301,8 +301,8 @@ fn viewed(
     at: &dyn Fn(i64) -> Constant,
 ) -> Vec<Constant> {
     let zero = Constant::zero(dtype);
-    let all = indices(tracker.shape()).into_iter();
-    all.map(|index| tracker.locate(&index).map_or(zero, at)).collect()
+    let indices = indices(tracker.shape()).into_iter();
+    indices.map(|index| tracker.locate(&index).map_or(zero, at)).collect()
 }
 
 /// Makes arrays of small numbers for every buffer under `outputs`.
