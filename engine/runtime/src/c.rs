@@ -171,8 +171,8 @@ impl Compiler {
         let path = self.cache.add(&key, &object)?;
         load(&path).map_err(|why| {
             // Objects cannot be loaded from a file system that is mounted noexec.
-            let action =
-                "cannot load (is the file system mounted noexec? GRADIFF_CACHE_DIR chooses another)";
+            let action = "cannot load (is the file system mounted noexec? \
+                          GRADIFF_CACHE_DIR chooses another)";
             match self.probe() {
                 Ok(()) => Error::Object { action: "cannot load", path, why },
                 Err(_) => Error::File { action, path, why },
@@ -489,8 +489,8 @@ impl Device for Compiler {
         )
     }
 
-    /// The machine as the compiler's macros describe it under the flags of kernels, with the threads
-    /// that run a launch.
+    /// The machine as the compiler's macros describe it under the flags of kernels, with the
+    /// threads that run a launch.
     fn target(&self) -> Target {
         let has = |name: &str| self.machine.contains(&format!("#define {name} "));
         let row = VECTOR_REGISTERS.iter().find(|(name, ..)| has(name));

@@ -76,8 +76,8 @@ pub struct Suspect {
 
 /// A crate that is known to be the culprit of a problem, whatever stage the problem shows in: the
 /// crate that panicked; `graph` if some constant fold, interval or size with variables is wrong,
-/// since every stage computes with them, or if its checker refuses kernels that are right; `kernel` if a
-/// target contradicts itself; `render` if a text leaves out a wrap.
+/// since every stage computes with them, or if its checker refuses kernels that are right; `kernel`
+/// if a target contradicts itself; `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
     let suspect = |stage, crate_name, detail| Some(Suspect { stage, crate_name, detail });
     if let Some(crate_name) = crate::panics::crate_of(problem) {

@@ -200,8 +200,8 @@ fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
     check_row(draw, &rows::ROWS.iter().collect::<Vec<_>>())
 }
 
-/// Checks a call of a drawn row; every other time, of one that gives a tensor if it is legal, so that
-/// later calls have tensors to take.
+/// Checks a call of a drawn row. Every other time, the row is one that gives a tensor if the call
+/// is legal, so that later calls have tensors to take.
 fn check_link(draw: &mut Draw) -> Result<Option<Tensor>, String> {
     if draw.one_in(2) {
         return check_call(draw);

@@ -390,7 +390,7 @@ mod tests {
 
     use super::*;
 
-    /// Trees that were judged wrongly: what happened, their text with short views (see [`text`]), the
+    /// Trees that were judged wrongly: the mistake, their text with short views (see [`text`]), the
     /// elements of the array that is read, and those of the output.
     const FINDINGS: [(&str, &str, &[i64], &[i64]); 3] = [
         (

@@ -91,7 +91,8 @@ pub(super) const ALGEBRA: &[Rule] = &[
     row("algebra/add-add-const-float", (Types::Floats, Ulp(1)),
         "(add (add x c0) c1)", "(add x (add c0 c1))",
         "exactsum(c0, c1)",
-        "one rounding instead of two; c0 and c1 have the same sign, so that nothing cancels or overflows earlier", ""),
+        "one rounding instead of two; c0 and c1 have the same sign, \
+         so that nothing cancels or overflows earlier", ""),
     row("algebra/mul-neg-float", (Types::Floats, Bits),
         "(mul (neg x) c0)", "(mul x (neg c0))",
         "",
@@ -198,12 +199,14 @@ pub(super) const ALGEBRA: &[Rule] = &[
         "(add x y)", "(add (mul (floordiv v c2) c1) r)",
         "c0 > 0 && c2 != -1",
         "as algebra/recombine for x//d, whose quotient is x//(d*c)", TINYGRAD)
-        .given("root = ((v // c2) % c0) * c1 + (v // (c2 * c0)) * (c0 * c1) + r by quotient_nested"),
+        .given("root = ((v // c2) % c0) * c1 + (v // (c2 * c0)) * (c0 * c1) + r \
+                by quotient_nested"),
     row("algebra/recombine-nested-modulo", (Types::Ints, Bits),
         "(add x y)", "(add (mul (floormod (floordiv v c2) {c0 * c3}) c1) r)",
         "c0 > 0 && c3 > 0 && c2 != -1 && fits(c0 * c3, x)",
         "as algebra/recombine-modulo for x//d", TINYGRAD)
-        .given("root = ((v // c2) % c0) * c1 + ((v // (c2 * c0)) % c3) * (c0 * c1) + r by quotient_nested_mod"),
+        .given("root = ((v // c2) % c0) * c1 + ((v // (c2 * c0)) % c3) * (c0 * c1) + r \
+                by quotient_nested_mod"),
     row("algebra/recombine-c", (Types::Ints, Bits),
         "(add x y)", "(add (mul u c1) r)",
         "",
@@ -213,7 +216,8 @@ pub(super) const ALGEBRA: &[Rule] = &[
         "(add x y)", "(add (mul (cdiv v c2) c1) r)",
         "c2 != -1",
         "as algebra/recombine-c for cdiv(x,d), whose quotient is cdiv(x,d*c)", TINYGRAD)
-        .given("root = cmod(cdiv(v, c2), c0) * c1 + cdiv(v, c2 * c0) * (c0 * c1) + r by cquotient_nested"),
+        .given("root = cmod(cdiv(v, c2), c0) * c1 + cdiv(v, c2 * c0) * (c0 * c1) + r \
+                by cquotient_nested"),
     row("algebra/unrolled-halves", (Types::Ints, Bits),
         "(add x y)", "(add (mul (floordiv u c1) c2) r)",
         "linear(u) && linear(t)",
@@ -223,7 +227,8 @@ pub(super) const ALGEBRA: &[Rule] = &[
         "(add x y)", "(add (mul (floordiv u c1) c2) r)",
         "linear(u) && linear(t) && linear(v)",
         "x//3c + (x+c)//3c + (x+2c)//3c = x//c: an unrolled sum of quotients", TINYGRAD)
-        .given("root = (u // (3 * c1)) * c2 + (t // (3 * c1)) * c2 + (v // (3 * c1)) * c2 + r, t = u + c1, v = u + 2 * c1 by thirds"),
+        .given("root = (u // (3 * c1)) * c2 + (t // (3 * c1)) * c2 + (v // (3 * c1)) * c2 + r, \
+                t = u + c1, v = u + 2 * c1 by thirds"),
     row("algebra/sum-add", (Types::Ints, Bits),
         "(add x y)", "s",
         "",
@@ -251,7 +256,8 @@ pub(super) const ALGEBRA: &[Rule] = &[
     row("algebra/mul-chain", (Types::Ints, Bits),
         "(mul x (mul y z))", "(mul (mul x y) z)",
         "operands(root) <= 16",
-        "canonical: chains lean to the left; a product of products of one node doubles at each level", TINYGRAD),
+        "canonical: chains lean to the left; a product of products of one node doubles at each \
+         level", TINYGRAD),
     row("algebra/mul-chain-order", (Types::Ints, Bits),
         "(mul (mul x y) z)", "(mul (mul x z) y)",
         "before(z, y) && operands(root) <= 16",
@@ -263,7 +269,8 @@ pub(super) const ALGEBRA: &[Rule] = &[
     row("algebra/max-chain", (Types::Ints, Bits),
         "(max x (max y z))", "(max (max x y) z)",
         "operands(root) <= 16",
-        "canonical: chains lean to the left; a product of products of one node doubles at each level", TINYGRAD),
+        "canonical: chains lean to the left; a product of products of one node doubles at each \
+         level", TINYGRAD),
     row("algebra/max-chain-order", (Types::Ints, Bits),
         "(max (max x y) z)", "(max (max x z) y)",
         "before(z, y) && operands(root) <= 16",
@@ -279,7 +286,8 @@ pub(super) const ALGEBRA: &[Rule] = &[
     row("algebra/min-chain", (Types::Ints, Bits),
         "(min x (min y z))", "(min (min x y) z)",
         "operands(root) <= 16",
-        "canonical: chains lean to the left; a product of products of one node doubles at each level", TINYGRAD),
+        "canonical: chains lean to the left; a product of products of one node doubles at each \
+         level", TINYGRAD),
     row("algebra/min-chain-order", (Types::Ints, Bits),
         "(min (min x y) z)", "(min (min x z) y)",
         "before(z, y) && operands(root) <= 16",

@@ -36,11 +36,13 @@ pub(super) const COMPARE: &[Rule] = &[
     row("compare/less-simplex", (Types::Ints, Bits),
         "(cmplt x c0)", "(cmplt w 1)",
         "0 < c0 && c0 <= c1 && 0 < c2 && linear(x) && min(r) >= 0 && min(t) >= 0",
-        "a sum of multiples, none negative, is below the smallest factor only if all are 0", TINYGRAD)
+        "a sum of multiples, none negative, \
+         is below the smallest factor only if all are 0", TINYGRAD)
         .given("x = w * c1 + r, x = w * c2 - t by simplex"),
     row("compare/less-factor", (Types::Ints, Bits),
         "(cmplt x c0)", "(cmplt w {-((min(r) - c0) // c1)})",
-        "linear(x) && linear(w) && c1 > 0 && (min(r) - c0) // c1 == (max(r) - c0) // c1 && fits(-((min(r) - c0) // c1), x)",
+        "linear(x) && linear(w) && c1 > 0 && (min(r) - c0) // c1 == (max(r) - c0) // c1 \
+         && fits(-((min(r) - c0) // c1), x)",
         "w*c + r < d is w < ceil((d - r)/c), if that is the same number for every r", TINYGRAD)
         .given("x = w * c1 + r by scale"),
     row("compare/less-opposite", (Types::Ints, Bits),

@@ -5,6 +5,18 @@ use crate::rule::{Rule, Types, row};
 
 const TINYGRAD: &str = "tinygrad symbolic.py";
 
+/// The right side of a rule for an `n` with two values: the line through the results for the lower
+/// and for the higher value.
+#[rustfmt::skip]
+macro_rules! line_through {
+    ($low:literal, $high:literal) => {
+        concat!(
+            "(add (mul n {", $high, " - ", $low, "}) ",
+            "{", $low, " - (", $high, " - ", $low, ") * min(n)})"
+        )
+    };
+}
+
 /// Single quotients first, sums last.
 #[rustfmt::skip]
 pub(super) const DIVMOD: &[Rule] = &[
@@ -15,7 +27,8 @@ pub(super) const DIVMOD: &[Rule] = &[
     row("divmod/floordiv-minus-one", (Types::Ints, Bits),
         "(floordiv x -1)", "(neg x)",
         "fits(-1, x)",
-        "both wrap for the smallest integer; signed types only, as -1 of an unsigned type is its largest value", TINYGRAD),
+        "both wrap for the smallest integer; signed types only, \
+         as -1 of an unsigned type is its largest value", TINYGRAD),
     row("divmod/floordiv-self", (Types::Ints, Refines),
         "(floordiv x x)", "1",
         "",
@@ -31,7 +44,8 @@ pub(super) const DIVMOD: &[Rule] = &[
     row("divmod/cdiv-minus-one", (Types::Ints, Bits),
         "(cdiv x -1)", "(neg x)",
         "fits(-1, x)",
-        "both wrap for the smallest integer; signed types only, as -1 of an unsigned type is its largest value", TINYGRAD),
+        "both wrap for the smallest integer; signed types only, \
+         as -1 of an unsigned type is its largest value", TINYGRAD),
     row("divmod/cdiv-self", (Types::Ints, Refines),
         "(cdiv x x)", "1",
         "",
@@ -74,7 +88,8 @@ pub(super) const DIVMOD: &[Rule] = &[
         "truncation of a truncation is one truncation", TINYGRAD),
     row("divmod/floordiv-nested-add", (Types::Ints, Bits),
         "(floordiv (add (floordiv x c0) c1) c2)", "(floordiv (add x {c0 * c1}) {c0 * c2})",
-        "c0 > 0 && c2 > 0 && fits(c0 * c1, x) && fits(c0 * c2, x) && fits(min(x) + c0 * c1, x) && fits(max(x) + c0 * c1, x)",
+        "c0 > 0 && c2 > 0 && fits(c0 * c1, x) && fits(c0 * c2, x) && fits(min(x) + c0 * c1, x) \
+         && fits(max(x) + c0 * c1, x)",
         "(x//a + d)//b = (x + a*d)//(a*b); nothing may wrap", TINYGRAD),
     row("divmod/floormod-nested", (Types::Ints, Bits),
         "(floormod (floormod x c0) c1)", "(floormod x c1)",
@@ -126,13 +141,13 @@ pub(super) const DIVMOD: &[Rule] = &[
         .given("x = w * c1 + r by factor"),
     row("divmod/floordiv-two-values", (Types::Ints, Bits),
         "(floordiv x c0)",
-        "(add (mul n {((min(n) + 1) * c1 + c2) // c0 - (min(n) * c1 + c2) // c0}) {(min(n) * c1 + c2) // c0 - (((min(n) + 1) * c1 + c2) // c0 - (min(n) * c1 + c2) // c0) * min(n)})",
+        line_through!("(min(n) * c1 + c2) // c0", "((min(n) + 1) * c1 + c2) // c0"),
         "linear(x) && max(n) == min(n) + 1",
         "a straight line goes through two values", TINYGRAD)
         .given("x = n * c1 + c2 by affine"),
     row("divmod/floormod-two-values", (Types::Ints, Bits),
         "(floormod x c0)",
-        "(add (mul n {((min(n) + 1) * c1 + c2) % c0 - (min(n) * c1 + c2) % c0}) {(min(n) * c1 + c2) % c0 - (((min(n) + 1) * c1 + c2) % c0 - (min(n) * c1 + c2) % c0) * min(n)})",
+        line_through!("(min(n) * c1 + c2) % c0", "((min(n) + 1) * c1 + c2) % c0"),
         "linear(x) && max(n) == min(n) + 1",
         "a straight line goes through two values", TINYGRAD)
         .given("x = n * c1 + c2 by affine"),
@@ -168,13 +183,13 @@ pub(super) const DIVMOD: &[Rule] = &[
         .given("x = w * c1 by gcd"),
     row("divmod/cdiv-two-values", (Types::Ints, Bits),
         "(cdiv x c0)",
-        "(add (mul n {cdiv((min(n) + 1) * c1 + c2, c0) - cdiv(min(n) * c1 + c2, c0)}) {cdiv(min(n) * c1 + c2, c0) - (cdiv((min(n) + 1) * c1 + c2, c0) - cdiv(min(n) * c1 + c2, c0)) * min(n)})",
+        line_through!("cdiv(min(n) * c1 + c2, c0)", "cdiv((min(n) + 1) * c1 + c2, c0)"),
         "linear(x) && max(n) == min(n) + 1",
         "a straight line goes through two values", TINYGRAD)
         .given("x = n * c1 + c2 by affine"),
     row("divmod/cmod-two-values", (Types::Ints, Bits),
         "(cmod x c0)",
-        "(add (mul n {cmod((min(n) + 1) * c1 + c2, c0) - cmod(min(n) * c1 + c2, c0)}) {cmod(min(n) * c1 + c2, c0) - (cmod((min(n) + 1) * c1 + c2, c0) - cmod(min(n) * c1 + c2, c0)) * min(n)})",
+        line_through!("cmod(min(n) * c1 + c2, c0)", "cmod((min(n) + 1) * c1 + c2, c0)"),
         "linear(x) && max(n) == min(n) + 1",
         "a straight line goes through two values", TINYGRAD)
         .given("x = n * c1 + c2 by affine"),

@@ -36,7 +36,8 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/pow-three", (Types::LongFloats, Ulp(2)),
         "(pow x 3.0)", "(mul (mul x x) x)",
         "",
-        "two roundings, one too many for 16 bits; the square overflows only if the cube does", TINYGRAD),
+        "two roundings, one too many for 16 bits; \
+         the square overflows only if the cube does", TINYGRAD),
     row("float/pow-minus-one", (Types::Floats, Ulp(1)),
         "(pow x -1.0)", "(recip x)",
         "",
@@ -48,7 +49,8 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/two-pow", (Types::Floats, Ulp(1)),
         "(pow 2.0 x)", "(exp2 x)",
         "",
-        "not Bits: pow and exp2 may round differently. Other bases would round x*log2(c), up to 100 units", TINYGRAD),
+        "not Bits: pow and exp2 may round differently. Other bases would round x*log2(c), \
+         up to 100 units", TINYGRAD),
     row("float/half-pow", (Types::Floats, Ulp(1)),
         "(pow 0.5 x)", "(exp2 (neg x))",
         "",
@@ -128,8 +130,9 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/relu", (Types::Floats, Bits),
         "(where (cmplt x 0.0) 0.0 x)", "(max 0.0 x)",
         "bits(x) >= 32",
-        "a NaN stays on both sides; of 0.0 and -0.0, which are equal, max gives the second, on all devices; the max \
-         of 16-bit floats goes through f32, which makes a signalling NaN quiet", TINYGRAD),
+        "a NaN stays on both sides; of 0.0 and -0.0, which are equal, max gives the second, on all \
+         devices; the max of 16-bit floats goes through f32, which makes a signalling NaN \
+         quiet", TINYGRAD),
     row("float/where-larger", (Types::Floats, Finite),
         "(where (cmplt x y) y x)", "(max y x)",
         "",

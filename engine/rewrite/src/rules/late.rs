@@ -31,14 +31,16 @@ pub(super) const LATE: &[Rule] = &[
     row("late/threefry", (Types::Ints, Bits),
         "(threefry x y)", "@threefry",
         "bits(root) == 64",
-        "devices have no such op; late, as sums over its rounds would be opened; computed, as 20 rounds of shared words are no readable pattern", TINYGRAD),
+        "devices have no such op; late, as sums over its rounds would be opened; computed, \
+         as 20 rounds of shared words are no readable pattern", TINYGRAD),
     row("late/low-half-of-pair", (Types::Ints, Bits),
         "(cast (or (shl x 32) s@(cast y)))", "(cast y)",
         "bits(root) <= 32 && isint(root) && isint(y) && bits(y) == 32 && min(y) >= 0",
         "a value that is shifted by 32 has no bit there", TINYGRAD),
     row("late/high-half-of-pair", (Types::Ints, Bits),
         "(shr (or (shl s@(cast x) 32) (cast y)) 32)", "(cast x)",
-        "bits(s) == 64 && isint(x) && bits(x) == 32 && min(x) >= 0 && fits(max(x) * 4294967296, s) && isint(y) && bits(y) == 32 && min(y) >= 0",
+        "bits(s) == 64 && isint(x) && bits(x) == 32 && min(x) >= 0 \
+         && fits(max(x) * 4294967296, s) && isint(y) && bits(y) == 32 && min(y) >= 0",
         "y ends below the bits that are kept; no bit of x becomes a sign", TINYGRAD),
     row("late/word-of-word", (Types::Ints, Bits),
         "(cast s@(cast x))", "(cast x)",

@@ -56,7 +56,8 @@ pub(super) const REDUCE: &[Rule] = &[
         "n times v, also for n = 0", TINYGRAD),
     row("reduce/sum-of-same-float", (Types::Any, Ulp(1)),
         "(reduce.add v r)", "(mul v {size(r)})",
-        "!isint(v) && !isbool(v) && bits(v) >= 32 && 0 < size(r) && size(r) <= 16777216 && free(v, r)",
+        "!isint(v) && !isbool(v) && bits(v) >= 32 && 0 < size(r) && size(r) <= 16777216 \
+         && free(v, r)",
         "n*v rounded once where the sum rounds n - 1 times; not for n = 0: NaN * 0", TINYGRAD),
     row("reduce/max-of-same", (Types::Any, Bits),
         "(reduce.max v r)", "v",
@@ -198,20 +199,24 @@ pub(super) const REDUCE: &[Rule] = &[
         "(reduce.add (where (cmplt x y) 1.0 0.0) r)",
         concat!("(cast ", rising!("y"), ")"),
         concat!("!isint(root) && bits(root) >= 32 && size(r) <= 16777216 && ", rising_fits!()),
-        "as reduce/count-below: a count up to 2^24 is exact; further ranges may add up to more", LOOP)
+        "as reduce/count-below: a count up to 2^24 is exact; \
+         further ranges may add up to more", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-from-float", (Types::Any, Ulp(1)),
         "(reduce.add (where (cmplt x y) 0.0 1.0) r)",
         concat!("(cast (sub {size(r)} ", rising!("y"), "))"),
         concat!("!isint(root) && bits(root) >= 32 && size(r) <= 16777216 && ", rising_fits!()),
-        "as reduce/count-from: a count up to 2^24 is exact; further ranges may add up to more", LOOP)
+        "as reduce/count-from: a count up to 2^24 is exact; \
+         further ranges may add up to more", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/gather", (Types::Any, Bits),
         "(reduce.add (where s x y) r)", "@gather",
         "isint(root)",
-        "at most one iteration is not 0; computed, as its number replaces r in all nodes that depend on r, loads and their gates included", "tinygrad index_collapse"),
+        "at most one iteration is not 0; computed, as its number replaces r in all nodes that \
+         depend on r, loads and their gates included", "tinygrad index_collapse"),
     row("reduce/gather-float", (Types::Any, Ulp(1)),
         "(reduce.add (where s x y) r)", "@gather",
         "!isint(root)",
-        "as reduce/gather; not Bits: the sum turns -0.0 into 0.0, and other ranges are added in another order", "tinygrad index_collapse"),
+        "as reduce/gather; not Bits: the sum turns -0.0 into 0.0, \
+         and other ranges are added in another order", "tinygrad index_collapse"),
 ];

@@ -11,9 +11,11 @@ pub(super) const VALIDITY: &[Rule] = &[
     row("validity/index", (Types::Any, Refines),
         "(index g x y)", "@valid_index",
         "",
-        "an index is used only where its gate is open; computed, as nodes are replaced by their ranges", TINYGRAD),
+        "an index is used only where its gate is open; computed, \
+         as nodes are replaced by their ranges", TINYGRAD),
     row("validity/clauses", (Types::Bool, Bits),
         "(and x y)", "@valid_clauses",
         "",
-        "the stronger of two limits of a node implies the other; computed, as clauses may be far apart", TINYGRAD),
+        "the stronger of two limits of a node implies the other; computed, \
+         as clauses may be far apart", TINYGRAD),
 ];

@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_file_has_a_head_and_edits() {
-        let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\nfile: engine/a.rs\n\
+        let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\n\
+                    file: engine/a.rs\n\
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
