@@ -54,6 +54,25 @@ impl Bounds {
         Some(sum)
     }
 
+    /// The interval of the exact sum; `None` if it leaves the dtype's range, so that it may wrap.
+    pub(crate) fn of_sum(&mut self, sum: &Sum) -> Option<Interval> {
+        let (min, max) = self.of_exact_sum(sum)?;
+        let (low, high) = sum.dtype.int_range()?;
+        (low <= min && max <= high).then_some((min, max))
+    }
+
+    /// The interval of the exact sum, whatever the dtype's range.
+    pub(crate) fn of_exact_sum(&mut self, sum: &Sum) -> Option<Interval> {
+        let (mut min, mut max) = (sum.constant, sum.constant);
+        for (node, factor) in &sum.terms {
+            let (low, high) = self.of(node);
+            let ends = (low.checked_mul(*factor)?, high.checked_mul(*factor)?);
+            min = min.checked_add(ends.0.min(ends.1))?;
+            max = max.checked_add(ends.0.max(ends.1))?;
+        }
+        Some((min, max))
+    }
+
     fn at_depth(&mut self, uop: &UOp, depth: u32) -> Interval {
         let Some(range) = uop.dtype().int_range() else { return ANYTHING };
         match (uop.op(), uop.arg()) {
@@ -117,7 +136,7 @@ impl Bounds {
             // Parts of a sum may wrap where the whole does not.
             Some(exact) if is_sum(uop) && !is_inside(exact) && self.sums < SUMS_LIMIT => {
                 self.sums += 1;
-                let whole = Sum::read(uop).and_then(|sum| sum.interval(self));
+                let whole = Sum::read(uop).and_then(|sum| self.of_sum(&sum));
                 self.sums -= 1;
                 whole.unwrap_or_else(|| within(range, exact.0, exact.1))
             }

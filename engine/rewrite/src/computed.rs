@@ -3,7 +3,7 @@
 use gradiff_graph::{Constant, UOp, evaluate};
 use smallvec::SmallVec;
 
-use crate::driver::Scope;
+use crate::context::Context;
 use crate::reduce;
 use crate::threefry;
 use crate::validity;
@@ -13,19 +13,19 @@ use crate::validity;
 #[derive(Clone, Copy, Debug)]
 pub struct Computed(pub(crate) Compute);
 
-pub(crate) type Compute = fn(&UOp, &mut Scope<'_>) -> Option<UOp>;
+pub(crate) type Compute = fn(&UOp, &mut dyn Context) -> Option<UOp>;
 
 /// The names that a rule may use after `@`.
 pub(crate) const FUNCTIONS: [(&str, Compute); 5] = [
-    ("fold", fold),
+    ("fold", |uop, _| fold(uop)),
     ("valid_index", validity::index),
     ("valid_clauses", validity::clauses),
-    ("gather", reduce::gather),
-    ("threefry", threefry::compute),
+    ("gather", |uop, _| reduce::gather(uop)),
+    ("threefry", |uop, _| Some(threefry::decompose(uop))),
 ];
 
 /// Evaluates an op over constants.
-fn fold(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
+fn fold(uop: &UOp) -> Option<UOp> {
     let mut src: SmallVec<[Constant; 3]> = SmallVec::new();
     for source in uop.src() {
         src.push(source.as_const()?);

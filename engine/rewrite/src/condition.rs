@@ -4,7 +4,8 @@
 use gradiff_graph::{DType, UOp};
 
 use crate::bounds::Bounds;
-use crate::pattern::{Bindings, Lexer, Slots};
+use crate::lexer::Lexer;
+use crate::names::{Bindings, Slots};
 use crate::reduce;
 use crate::sum::{Sum, canonical_cmp};
 use gradiff_graph::interval::{self, floor_div, floor_rem};
@@ -292,9 +293,9 @@ fn apply(operator: Operator, x: i128, y: i128) -> Option<i128> {
 /// Answers a question about the exact sum of a name that an equation binds.
 fn ask_part(question: Question, part: &Sum, bounds: &mut Bounds) -> Option<i128> {
     match question {
-        Question::Min => part.exact(bounds).map(|interval| interval.0),
-        Question::Max => part.exact(bounds).map(|interval| interval.1),
-        Question::Linear => Some(i128::from(part.interval(bounds).is_some())),
+        Question::Min => bounds.of_exact_sum(part).map(|interval| interval.0),
+        Question::Max => bounds.of_exact_sum(part).map(|interval| interval.1),
+        Question::Linear => Some(i128::from(bounds.of_sum(part).is_some())),
         _ => None,
     }
 }
@@ -315,7 +316,10 @@ fn ask(question: Question, x: &UOp, y: &UOp, bounds: &mut Bounds) -> Option<i128
         Question::Min => is_discrete.then(|| bounds.of(x).0),
         Question::Max => is_discrete.then(|| bounds.of(x).1),
         Question::Bits => Some(i128::from(x.dtype().bits())),
-        Question::Linear => truth(bounds.sum(x)?.interval(bounds).is_some()),
+        Question::Linear => {
+            let sum = bounds.sum(x)?;
+            truth(bounds.of_sum(&sum).is_some())
+        }
         Question::Before => truth(canonical_cmp(x, y).is_lt()),
         Question::SameOp => truth(x.op() == y.op()),
         Question::Operands => Some(operands(x)),

@@ -11,8 +11,10 @@ use gradiff_graph::{Sources, UOp, infix};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bounds::Bounds;
+use crate::context::Context;
 use crate::rule::Mode;
 use crate::ruleset::RuleSet;
+use crate::syntax::ParsedRule;
 
 /// Options of a rewrite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,9 +95,18 @@ pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace
     result
 }
 
+impl ParsedRule {
+    /// Applies the rule to the node itself, not to its sources. Returns `None` if it does not
+    /// apply, and never the same node. A computed right side rewrites its result with `rules`.
+    pub fn apply(&self, node: &UOp, rules: &RuleSet) -> Option<UOp> {
+        let (options, mut trace) = (Options::default(), Trace::default());
+        self.apply_in(node, &mut Scope::new(rules, &options, &mut trace))
+    }
+}
+
 /// Context of the rules that are tried: bounds, and the rewriting of their results.
-pub(crate) struct Scope<'a> {
-    pub(crate) bounds: Bounds,
+struct Scope<'a> {
+    bounds: Bounds,
     rules: &'a RuleSet,
     options: &'a Options,
     trace: &'a mut Trace,
@@ -108,19 +119,11 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    pub(crate) fn new(rules: &'a RuleSet, options: &'a Options, trace: &'a mut Trace) -> Scope<'a> {
+    fn new(rules: &'a RuleSet, options: &'a Options, trace: &'a mut Trace) -> Scope<'a> {
         let applications_left = APPLICATIONS_LIMIT;
         let counts = vec![0; rules.len()];
         let (bounds, finals) = (Bounds::default(), FxHashSet::default());
         Scope { bounds, rules, options, trace, applications_left, depth: 0, counts, finals }
-    }
-
-    /// Rewrites a node with the rules, fuel and trace of the outer call.
-    pub(crate) fn nested(&mut self, root: &UOp) -> UOp {
-        self.depth += 1;
-        let result = self.rewrite(root);
-        self.depth -= 1;
-        result
     }
 
     fn rewrite(&mut self, root: &UOp) -> UOp {
@@ -135,6 +138,19 @@ impl<'a> Scope<'a> {
     fn is_spent(&self) -> bool {
         self.applications_left == 0
             || self.options.fuel.is_some_and(|fuel| fuel <= self.trace.applied)
+    }
+}
+
+impl Context for Scope<'_> {
+    fn bounds(&mut self) -> &mut Bounds {
+        &mut self.bounds
+    }
+
+    fn nested(&mut self, root: &UOp) -> UOp {
+        self.depth += 1;
+        let result = self.rewrite(root);
+        self.depth -= 1;
+        result
     }
 }
 

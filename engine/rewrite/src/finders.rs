@@ -4,48 +4,61 @@
 //! proposes less makes it weaker. Sums and constants come in the order in which the rule names
 //! them, and so do the parts that are proposed.
 
+use std::rc::Rc;
+
 use gradiff_graph::{Op, UOp};
 use smallvec::SmallVec;
 
+use crate::bounds::Bounds;
 use crate::condition::gcd;
-use crate::driver::Scope;
-use crate::given::{Attempt, Input};
 use crate::sum::Sum;
 use gradiff_graph::interval::{floor_div, floor_rem};
 
+/// Input of a finder: the sums on the left sides of the equations, and the constants that the left
+/// side of the rule binds, both in order.
+pub(crate) struct Input<'a> {
+    /// The node that the rule is tried on.
+    pub(crate) root: &'a UOp,
+    pub(crate) sums: SmallVec<[Rc<Sum>; 2]>,
+    pub(crate) constants: SmallVec<[i128; 2]>,
+}
+
+/// Tries a proposal: sums for the new names in the order in which the equations name them.
+pub(crate) type Attempt<'a> = &'a mut dyn FnMut(&[Sum], &mut Bounds) -> Option<UOp>;
+
 /// Proposes parts until an attempt succeeds.
-pub(crate) type Find = fn(&Input<'_>, &mut Scope<'_>, Attempt<'_>) -> Option<UOp>;
+pub(crate) type Find = fn(&Input<'_>, &mut Bounds, Attempt<'_>) -> Option<UOp>;
 
 /// The finders, with the names that follow `by`.
 pub(crate) const FINDERS: [(&str, Find); 22] = [
     ("linear", linear),
     ("multiples", multiples),
     ("remainder", remainder),
-    ("residue", |input, scope, attempt| reduced(false, input, scope, attempt)),
+    ("residue", |input, bounds, attempt| reduced(false, input, bounds, attempt)),
     ("factor", factor),
-    ("gcd", |input, scope, attempt| common_divisor(input.constants[0], input, scope, attempt)),
-    ("divisor", |input, scope, attempt| common_divisor(0, input, scope, attempt)),
+    ("gcd", |input, bounds, attempt| common_divisor(input.constants[0], input, bounds, attempt)),
+    ("divisor", |input, bounds, attempt| common_divisor(0, input, bounds, attempt)),
     ("exact", exact),
     ("affine", affine),
     ("scale", scale),
     ("simplex", simplex),
     ("common", common),
-    ("quotient", |input, scope, attempt| quotients(Op::FloorMod, &[], input, scope, attempt)),
-    ("quotient_mod", |input, scope, attempt| {
-        quotients(Op::FloorMod, &[Shape::Modulus], input, scope, attempt)
+    ("quotient", |input, bounds, attempt| quotients(Op::FloorMod, &[], input, bounds, attempt)),
+    ("quotient_mod", |input, bounds, attempt| {
+        quotients(Op::FloorMod, &[Shape::Modulus], input, bounds, attempt)
     }),
-    ("quotient_nested", |input, scope, attempt| {
-        quotients(Op::FloorMod, &[Shape::Nested], input, scope, attempt)
+    ("quotient_nested", |input, bounds, attempt| {
+        quotients(Op::FloorMod, &[Shape::Nested], input, bounds, attempt)
     }),
-    ("quotient_nested_mod", |input, scope, attempt| {
-        quotients(Op::FloorMod, &[Shape::Nested, Shape::Modulus], input, scope, attempt)
+    ("quotient_nested_mod", |input, bounds, attempt| {
+        quotients(Op::FloorMod, &[Shape::Nested, Shape::Modulus], input, bounds, attempt)
     }),
-    ("cquotient", |input, scope, attempt| quotients(Op::CMod, &[], input, scope, attempt)),
-    ("cquotient_nested", |input, scope, attempt| {
-        quotients(Op::CMod, &[Shape::Nested], input, scope, attempt)
+    ("cquotient", |input, bounds, attempt| quotients(Op::CMod, &[], input, bounds, attempt)),
+    ("cquotient_nested", |input, bounds, attempt| {
+        quotients(Op::CMod, &[Shape::Nested], input, bounds, attempt)
     }),
-    ("halves", |input, scope, attempt| unrolled(2, input, scope, attempt)),
-    ("thirds", |input, scope, attempt| unrolled(3, input, scope, attempt)),
+    ("halves", |input, bounds, attempt| unrolled(2, input, bounds, attempt)),
+    ("thirds", |input, bounds, attempt| unrolled(3, input, bounds, attempt)),
     ("opposite", opposite),
     ("over_range", over_range),
 ];
@@ -55,15 +68,15 @@ fn number(sum: &Sum, value: i128) -> Sum {
 }
 
 /// `x = s`: the sum itself, if the node is not its canonical form yet.
-fn linear(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn linear(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     if Sum::is_canonical(input.root) {
         return None;
     }
-    attempt(&[(*input.sums[0]).clone()], scope)
+    attempt(&[(*input.sums[0]).clone()], bounds)
 }
 
 /// `x = w * c0 + r`: w has all exact multiples of c0.
-fn multiples(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn multiples(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let (sum, divisor) = (&*input.sums[0], input.constants[0]);
     let (mut whole, mut rest) = (sum.empty(), sum.empty());
     for (node, coefficient) in &sum.terms {
@@ -75,19 +88,19 @@ fn multiples(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> 
     whole.constant = sum.constant.checked_div(divisor)?;
     rest.constant = sum.constant % divisor;
     let is_something = !whole.terms.is_empty() || whole.constant != 0;
-    is_something.then(|| attempt(&[whole, rest], scope)).flatten()
+    is_something.then(|| attempt(&[whole, rest], bounds)).flatten()
 }
 
 /// `x = w * c0 + r`: the coefficients of r are those of x modulo c0, of their own sign or else
 /// nearest to 0.
-fn remainder(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
-    reduced(false, input, scope, attempt).or_else(|| reduced(true, input, scope, attempt))
+fn remainder(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
+    reduced(false, input, bounds, attempt).or_else(|| reduced(true, input, bounds, attempt))
 }
 
 fn reduced(
     is_nearest: bool,
     input: &Input<'_>,
-    scope: &mut Scope<'_>,
+    bounds: &mut Bounds,
     attempt: Attempt<'_>,
 ) -> Option<UOp> {
     let (sum, divisor) = (&*input.sums[0], input.constants[0]);
@@ -111,7 +124,7 @@ fn reduced(
     rest.constant = floor_rem(sum.constant, divisor);
     whole.constant = floor_div(sum.constant, divisor);
     let is_something = !whole.terms.is_empty() || whole.constant != 0;
-    is_something.then(|| attempt(&[whole, rest], scope)).flatten()
+    is_something.then(|| attempt(&[whole, rest], bounds)).flatten()
 }
 
 /// Candidates for a common factor, one from each coefficient, largest first.
@@ -138,7 +151,7 @@ fn parted(sum: &Sum, factor: i128) -> (Sum, Sum) {
 }
 
 /// `x = w * c1 + r`, c1 a proper divisor of c0 that some coefficients have.
-fn factor(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn factor(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let (sum, divisor) = (&*input.sums[0], input.constants[0]);
     for factor in factors(sum, |coefficient| gcd(coefficient, divisor)) {
         if divisor <= factor {
@@ -147,7 +160,7 @@ fn factor(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
         let (mut whole, mut rest) = parted(sum, factor);
         rest.constant = floor_rem(sum.constant, factor);
         whole.constant = floor_div(sum.constant, factor);
-        if let Some(found) = attempt(&[whole, number(sum, factor), rest], scope) {
+        if let Some(found) = attempt(&[whole, number(sum, factor), rest], bounds) {
             return Some(found);
         }
     }
@@ -158,7 +171,7 @@ fn factor(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
 fn common_divisor(
     start: i128,
     input: &Input<'_>,
-    scope: &mut Scope<'_>,
+    bounds: &mut Bounds,
     attempt: Attempt<'_>,
 ) -> Option<UOp> {
     let sum = &*input.sums[0];
@@ -169,11 +182,11 @@ fn common_divisor(
     }
     let (mut whole, _) = parted(sum, factor);
     whole.constant = sum.constant / factor;
-    attempt(&[whole, number(sum, factor)], scope)
+    attempt(&[whole, number(sum, factor)], bounds)
 }
 
 /// `x = w * c0`.
-fn exact(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn exact(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let (sum, divisor) = (&*input.sums[0], input.constants[0]);
     let terms = sum.terms.iter().map(|(_, coefficient)| *coefficient);
     if divisor == 0 || terms.chain([sum.constant]).any(|part| part % divisor != 0) {
@@ -181,24 +194,24 @@ fn exact(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opti
     }
     let (mut whole, _) = parted(sum, divisor);
     whole.constant = sum.constant / divisor;
-    attempt(&[whole], scope)
+    attempt(&[whole], bounds)
 }
 
 /// `x = n * c1 + c2`: one term.
-fn affine(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn affine(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let [(node, coefficient)] = sum.terms.as_slice() else { return None };
     let parts = [Sum::of_node(node.clone()), number(sum, *coefficient), number(sum, sum.constant)];
-    attempt(&parts, scope)
+    attempt(&parts, bounds)
 }
 
 /// `x = w * c1 + r`: c1 is the magnitude of a coefficient.
-fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn scale(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     for factor in factors(sum, i128::abs) {
         let (whole, mut rest) = parted(sum, factor);
         rest.constant = sum.constant;
-        if let Some(found) = attempt(&[whole, number(sum, factor), rest], scope) {
+        if let Some(found) = attempt(&[whole, number(sum, factor), rest], bounds) {
             return Some(found);
         }
     }
@@ -208,7 +221,7 @@ fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opti
 /// `x = w * c1 + r, x = w * c2 - t`: w has each node once; c1 is the smallest coefficient, c2 the
 /// largest, all of them positive. Only for variables and limit 1: elsewhere the sum often occurs in
 /// other clauses and in the index as well, so that a second sum is no gain.
-fn simplex(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn simplex(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let smallest = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;
     let largest = sum.terms.iter().map(|(_, coefficient)| *coefficient).max()?;
@@ -225,12 +238,12 @@ fn simplex(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Op
     }
     above.terms.retain(|(_, coefficient)| *coefficient != 0);
     below.terms.retain(|(_, coefficient)| *coefficient != 0);
-    attempt(&[whole, number(sum, smallest), above, number(sum, largest), below], scope)
+    attempt(&[whole, number(sum, smallest), above, number(sum, largest), below], bounds)
 }
 
 /// `x = a + s, y = b + s`: s has the terms that both sums share, and the constant of x if y has no
 /// other terms.
-fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn common(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let (x, y) = (&*input.sums[0], &*input.sums[1]);
     let (mut left, mut right, mut shared) = (x.clone(), y.clone(), x.empty());
     shared.terms.extend(x.terms.iter().filter(|term| y.terms.contains(term)).cloned());
@@ -242,11 +255,11 @@ fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
         right.constant -= shared.constant;
     }
     let is_something = !shared.terms.is_empty() || shared.constant != 0;
-    is_something.then(|| attempt(&[left, shared, right], scope)).flatten()
+    is_something.then(|| attempt(&[left, shared, right], bounds)).flatten()
 }
 
 /// `x = r * c0 + w, z = r * c1 + s`, r the range of the root, a reduction.
-fn over_range(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn over_range(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let range = input.root.src().get(1)?;
     let mut parts: SmallVec<[Sum; 4]> = SmallVec::new();
     for sum in &input.sums {
@@ -255,7 +268,7 @@ fn over_range(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) ->
         rest.terms.retain(|(node, _)| node != range);
         parts.extend([number(sum, *coefficient), rest]);
     }
-    attempt(&parts, scope)
+    attempt(&parts, bounds)
 }
 
 /// Variants of a quotient that is added to its remainder.
@@ -273,7 +286,7 @@ fn quotients(
     modulo: Op,
     shapes: &[Shape],
     input: &Input<'_>,
-    scope: &mut Scope<'_>,
+    bounds: &mut Bounds,
     attempt: Attempt<'_>,
 ) -> Option<UOp> {
     let sum = &*input.sums[0];
@@ -309,7 +322,7 @@ fn quotients(
             let mut rest = sum.clone();
             rest.terms.retain(|(term, _)| term != remainder && term != node);
             parts.push(rest);
-            if let Some(found) = attempt(&parts, scope) {
+            if let Some(found) = attempt(&parts, bounds) {
                 return Some(found);
             }
         }
@@ -330,7 +343,7 @@ fn by_constant(node: &UOp, op: Op) -> Option<(&UOp, i128)> {
 fn unrolled(
     count: i128,
     input: &Input<'_>,
-    scope: &mut Scope<'_>,
+    bounds: &mut Bounds,
     attempt: Attempt<'_>,
 ) -> Option<UOp> {
     let sum = &*input.sums[0];
@@ -375,7 +388,7 @@ fn unrolled(
         let mut rest = sum.clone();
         rest.terms.retain(|(term, _)| !used.contains(&&*term));
         parts.push(rest);
-        if let Some(found) = attempt(&parts, scope) {
+        if let Some(found) = attempt(&parts, bounds) {
             return Some(found);
         }
     }
@@ -384,7 +397,7 @@ fn unrolled(
 
 /// `x = 0 - w`: every coefficient is negative, and none is the smallest value, which is its own
 /// negative.
-fn opposite(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+fn opposite(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let (smallest, _) = sum.dtype.int_range()?;
     let is_refused = |coefficient: i128| coefficient > 0 || coefficient == smallest;
@@ -394,5 +407,5 @@ fn opposite(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> O
     let mut whole = sum.clone();
     whole.terms.iter_mut().for_each(|(_, coefficient)| *coefficient = -*coefficient);
     whole.constant = -whole.constant;
-    attempt(&[whole], scope)
+    attempt(&[whole], bounds)
 }

@@ -4,16 +4,14 @@
 //! equation is checked, coefficient by coefficient over the integers, before the rule may use it.
 //! So the proof of a rule may take its equations for granted, and the finder is a mere heuristic.
 
-use std::rc::Rc;
-
 use gradiff_graph::{Constant, DType, Op, UOp};
 use smallvec::SmallVec;
 
 use crate::bounds::Bounds;
 use crate::condition::{Expr, Operator};
-use crate::driver::Scope;
-use crate::finders::{self, Find};
-use crate::pattern::{Bindings, Lexer, Slots, is_constant_name};
+use crate::finders::{self, Find, Input};
+use crate::lexer::Lexer;
+use crate::names::{Bindings, Slots, is_constant_name};
 use crate::sum::Sum;
 
 /// The equations of a rule.
@@ -30,18 +28,6 @@ pub struct Given {
     /// The names that the finder must bind, true for constants.
     names: Vec<bool>,
 }
-
-/// Input of a finder: the sums on the left sides of the equations, and the constants that the left
-/// side of the rule binds, both in order.
-pub(crate) struct Input<'a> {
-    /// The node that the rule is tried on.
-    pub(crate) root: &'a UOp,
-    pub(crate) sums: SmallVec<[Rc<Sum>; 2]>,
-    pub(crate) constants: SmallVec<[i128; 2]>,
-}
-
-/// Tries a proposal: sums for the new names in the order in which the equations name them.
-pub(crate) type Attempt<'a> = &'a mut dyn FnMut(&[Sum], &mut Scope<'_>) -> Option<UOp>;
 
 impl Given {
     /// Parses `x = sum, y = sum by finder` and binds the new names.
@@ -88,23 +74,23 @@ impl Given {
     pub(crate) fn each(
         &self,
         bindings: &Bindings<'_>,
-        scope: &mut Scope<'_>,
-        finish: &mut dyn FnMut(&Bindings<'_>, &mut Scope<'_>) -> Option<UOp>,
+        bounds: &mut Bounds,
+        finish: &mut dyn FnMut(&Bindings<'_>, &mut Bounds) -> Option<UOp>,
     ) -> Option<UOp> {
         let (sums, constants) = (SmallVec::new(), SmallVec::new());
         let mut input = Input { root: bindings.node(0)?, sums, constants };
         for slot in &self.sums {
-            input.sums.push(scope.bounds.sum(bindings.node(*slot)?)?);
+            input.sums.push(bounds.sum(bindings.node(*slot)?)?);
         }
         for slot in &self.constants {
             input.constants.push(bindings.node(*slot)?.as_int()?);
         }
-        (self.find)(&input, scope, &mut |parts, scope| {
+        (self.find)(&input, bounds, &mut |parts, bounds| {
             let bindings = bindings.with_parts(self.first, parts);
-            if !self.is_right(&bindings, parts, &mut scope.bounds) {
+            if !self.is_right(&bindings, parts, bounds) {
                 return None;
             }
-            finish(&bindings, scope)
+            finish(&bindings, bounds)
         })
     }
 

@@ -7,10 +7,13 @@
 mod bounds;
 mod computed;
 mod condition;
+mod context;
 mod driver;
 mod finders;
 mod given;
+mod lexer;
 mod loaded;
+mod names;
 mod order;
 mod pattern;
 mod reduce;

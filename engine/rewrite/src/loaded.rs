@@ -19,7 +19,7 @@ pub(crate) struct Loaded {
 impl Loaded {
     fn new(changed: &[Rule]) -> Result<Loaded, Error> {
         let load = |tables: &[&[Rule]]| {
-            let tables = rules::changed(tables, changed);
+            let tables = with_changes(tables, changed);
             let tables: Vec<&[Rule]> = tables.iter().map(Vec::as_slice).collect();
             // Rows that are wrong on purpose may also loop.
             let is_unchanged = changed.is_empty();
@@ -34,6 +34,31 @@ impl Loaded {
             late: load(&[rules::LATE])?,
         })
     }
+}
+
+/// The tables with `rows` in place of those of the same names. A row with a new name is added to
+/// the table that its name begins with; it is left out if there is none.
+fn with_changes(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
+    let mut tables: Vec<Vec<Rule>> = tables.iter().map(|table| table.to_vec()).collect();
+    let table_of = |name: &str| name.split('/').next().map(str::to_owned);
+    for row in rows {
+        let same_name = tables.iter_mut().flatten().find(|known| known.name == row.name);
+        if let Some(same_name) = same_name {
+            *same_name = *row;
+        } else if !all_rows().any(|known| known.name == row.name) {
+            let is_for_row = |table: &&mut Vec<Rule>| {
+                table.first().is_some_and(|first| table_of(first.name) == table_of(row.name))
+            };
+            if let Some(table) = tables.iter_mut().find(is_for_row) {
+                table.push(*row);
+            }
+        }
+    }
+    tables
+}
+
+fn all_rows() -> impl Iterator<Item = &'static Rule> {
+    rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE]).flatten()
 }
 
 thread_local! {
@@ -76,9 +101,7 @@ pub fn is_changed() -> bool {
 
 /// All rows of all tables, in order.
 pub fn rows() -> Vec<Rule> {
-    let tables: Vec<&[Rule]> =
-        rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE]).collect();
-    rules::changed(&tables, &[]).concat()
+    all_rows().copied().collect()
 }
 
 /// The row of this name as it is in use, changed by [`with_rows`] or not.

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use gradiff_graph::Op;
 
 use crate::condition::{Expr, Operator, Question};
+use crate::names::is_constant_name;
 use crate::pattern::Pattern;
 use crate::syntax::ParsedRule;
 
@@ -170,7 +171,7 @@ impl Sides<'_> {
     }
 
     fn name(&self, slot: usize) -> Price {
-        if crate::pattern::is_constant_name(self.rule.slots.name(slot)) {
+        if is_constant_name(self.rule.slots.name(slot)) {
             return Price::of(CONSTANT);
         }
         let given = self.rule.given.iter().flat_map(|given| &given.equations);
@@ -205,7 +206,7 @@ impl Sides<'_> {
 
     fn is_number(&self, sum: &Expr) -> bool {
         match sum {
-            Expr::Slot(slot) => crate::pattern::is_constant_name(self.rule.slots.name(*slot)),
+            Expr::Slot(slot) => is_constant_name(self.rule.slots.name(*slot)),
             Expr::Binary(_, left, right) => self.is_number(left) && self.is_number(right),
             _ => true,
         }

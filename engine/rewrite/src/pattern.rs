@@ -5,145 +5,11 @@
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp};
 
+use crate::bounds::Bounds;
 use crate::computed::{self, Computed};
 use crate::condition::Expr;
-use crate::driver::Scope;
-use crate::sum::Sum;
-
-/// Maximum number of the names that a rule may bind, `root` included.
-pub const MAX_NAMES: usize = 12;
-
-/// The values of a rule's names, by slot: nodes that the left side matched, and sums that an
-/// equation bound.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Bindings<'a> {
-    nodes: [Option<&'a UOp>; MAX_NAMES],
-    /// The first slot that an equation binds, and the sums of this slot and of those after it.
-    parts: (usize, &'a [Sum]),
-}
-
-impl<'a> Bindings<'a> {
-    /// Returns these bindings with the sums that an equation bound to slot `first` and those after
-    /// it.
-    pub(crate) fn with_parts<'b>(&self, first: usize, parts: &'b [Sum]) -> Bindings<'b>
-    where
-        'a: 'b,
-    {
-        Bindings { nodes: self.nodes, parts: (first, parts) }
-    }
-
-    /// The node that a name stands for, if the left side binds it.
-    pub(crate) fn node(&self, slot: usize) -> Option<&'a UOp> {
-        self.nodes[slot]
-    }
-
-    /// The sum that a name stands for, if an equation binds it.
-    pub(crate) fn part(&self, slot: usize) -> Option<&'a Sum> {
-        let (first, parts) = self.parts;
-        slot.checked_sub(first).and_then(|number| parts.get(number))
-    }
-
-    /// The node of a name, built if the name stands for a sum.
-    fn build(&self, slot: usize) -> Option<UOp> {
-        self.nodes[slot].cloned().or_else(|| self.part(slot).map(Sum::build))
-    }
-
-    fn dtype(&self, slot: usize) -> Option<DType> {
-        self.nodes[slot].map(UOp::dtype).or_else(|| self.part(slot).map(|sum| sum.dtype))
-    }
-
-    /// Binds a name to a node; returns false if it is already bound to another node.
-    pub(crate) fn bind(&mut self, slot: usize, uop: &'a UOp) -> bool {
-        *self.nodes[slot].get_or_insert(uop) == uop
-    }
-}
-
-/// The names of a rule. A slot is the index of a name; `root` has slot 0.
-pub(crate) struct Slots {
-    names: Vec<String>,
-    /// True while an equation is parsed, where a name that is not bound yet is bound by its use.
-    pub(crate) is_open: bool,
-}
-
-impl Slots {
-    pub(crate) fn new() -> Slots {
-        Slots { names: vec![String::from("root")], is_open: false }
-    }
-
-    /// Number of names.
-    pub(crate) fn count(&self) -> usize {
-        self.names.len()
-    }
-
-    /// The name of a slot; empty if there is none.
-    pub(crate) fn name(&self, slot: usize) -> &str {
-        self.names.get(slot).map_or("", String::as_str)
-    }
-
-    /// Returns the slot of a name; a new name gets the next slot.
-    pub(crate) fn bind(&mut self, name: &str) -> Result<usize, String> {
-        if let Some(slot) = self.names.iter().position(|known| known == name) {
-            return Ok(slot);
-        }
-        if self.names.len() == MAX_NAMES {
-            return Err(format!("the rule has more than {} names", MAX_NAMES - 1));
-        }
-        self.names.push(name.to_owned());
-        Ok(self.names.len() - 1)
-    }
-
-    /// Returns the slot of a name that the left side or an equation has bound, or binds it if
-    /// [`Slots::is_open`].
-    pub(crate) fn bound(&mut self, name: &str) -> Result<usize, String> {
-        if self.is_open {
-            return self.bind(name);
-        }
-        let slot = self.names.iter().position(|known| known == name);
-        slot.ok_or_else(|| format!("{name} is not bound by the left side"))
-    }
-}
-
-/// The rest of a text, which is read token by token.
-pub(crate) struct Lexer<'t>(&'t str);
-
-impl<'t> Lexer<'t> {
-    pub(crate) fn new(text: &'t str) -> Lexer<'t> {
-        Lexer(text.trim())
-    }
-
-    /// Reads `token` if it comes next.
-    pub(crate) fn take(&mut self, token: &str) -> bool {
-        match self.0.strip_prefix(token) {
-            Some(rest) => {
-                self.0 = rest.trim_start();
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Reads `token`, which must come next.
-    pub(crate) fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.take(token) { Ok(()) } else { Err(format!("expected {token} before {:?}", self.0)) }
-    }
-
-    /// Reads a name or an unsigned number.
-    pub(crate) fn word(&mut self) -> Result<&'t str, String> {
-        let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
-        let end = self.0.find(|letter| !is_part(letter)).unwrap_or(self.0.len());
-        if end == 0 {
-            return Err(format!("expected a name before {:?}", self.0));
-        }
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest.trim_start();
-        Ok(word)
-    }
-
-    /// Checks that nothing is left to read.
-    pub(crate) fn end(&self) -> Result<(), String> {
-        if self.0.is_empty() { Ok(()) } else { Err(format!("{:?} is left over", self.0)) }
-    }
-}
+use crate::lexer::Lexer;
+use crate::names::{Bindings, Slots, is_constant_name};
 
 /// A literal in a rule; it takes the dtype of its context.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -326,25 +192,26 @@ impl Pattern {
     }
 
     /// Builds the node of a right side, or of a part of one; `dtype` is the dtype that its context
-    /// requires. `None` if a constant cannot be computed.
+    /// requires. `None` if a constant cannot be computed. A computed side is not built from
+    /// bindings: its function is called with the node.
     pub(crate) fn build(
         &self,
         dtype: DType,
         bindings: &Bindings<'_>,
-        scope: &mut Scope<'_>,
+        bounds: &mut Bounds,
     ) -> Option<UOp> {
         match self {
             Pattern::Any(slot) | Pattern::Constant(slot) => bindings.build(*slot),
             Pattern::Literal(literal) => Some(UOp::constant(literal.constant(dtype))),
             Pattern::Value(value) => {
-                let value = value.value(bindings, &mut scope.bounds)?;
+                let value = value.value(bindings, bounds)?;
                 Some(UOp::constant(Constant::int(dtype, value)))
             }
-            Pattern::Computed(Computed(function)) => function(bindings.node(0)?, scope),
+            Pattern::Computed(_) => unreachable!("a computed side is a whole side"),
             Pattern::Reduce(op, src) => {
                 let [value, range] = &**src;
-                let value = value.build(dtype, bindings, scope)?;
-                let src = [value, range.build(DType::I32, bindings, scope)?];
+                let value = value.build(dtype, bindings, bounds)?;
+                let src = [value, range.build(DType::I32, bindings, bounds)?];
                 Some(UOp::new(Op::Reduce, dtype, src, Arg::Reduce(*op, Dims::new())))
             }
             Pattern::Node(op, src, _) => {
@@ -353,7 +220,7 @@ impl Pattern {
                 for (position, source) in src.iter().enumerate() {
                     let is_condition = *op == Op::Where && position == 0;
                     let expected = if is_condition { DType::Bool } else { operand };
-                    built.push(source.build(expected, bindings, scope)?);
+                    built.push(source.build(expected, bindings, bounds)?);
                 }
                 Some(UOp::new(*op, dtype, built, Arg::None))
             }
@@ -399,10 +266,4 @@ impl Pattern {
             _ => None,
         }
     }
-}
-
-/// Returns whether a name matches constants only: `c0`, `c1`, ...
-pub fn is_constant_name(name: &str) -> bool {
-    let rest = name.strip_prefix('c').unwrap_or_default();
-    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
 }

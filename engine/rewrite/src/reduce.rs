@@ -5,7 +5,6 @@ use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::driver::Scope;
 use crate::sum::Sum;
 
 /// Trip count of a range; 1 for a constant that replaces a range of one iteration.
@@ -60,7 +59,7 @@ type Clause = (UOp, bool);
 
 /// The right side `@gather`. A sum of choices that are 0 except in one iteration, that in which two
 /// other sums are equal, is the value in that iteration if the range has it, else 0.
-pub(crate) fn gather(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
+pub(crate) fn gather(uop: &UOp) -> Option<UOp> {
     let [value, range] = uop.src() else { return None };
     let (clauses, chosen) = open(value)?;
     let count = size(range).filter(|_| range.op() == Op::Range)?;

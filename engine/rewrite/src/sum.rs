@@ -1,9 +1,7 @@
 //! Sums of integers in one form: coefficients of nodes plus a constant, modulo the dtype's width.
 
-use gradiff_graph::{Arg, Constant, DType, Interval, Op, UOp};
+use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use smallvec::SmallVec;
-
-use crate::bounds::Bounds;
 
 /// `sum of coefficient * node, + constant`, equal modulo 2^bits to what it was read from.
 /// Coefficients are the numbers nearest to 0, of either sign, also for unsigned dtypes.
@@ -125,25 +123,6 @@ impl Sum {
     /// The empty sum of the same dtype.
     pub(crate) fn empty(&self) -> Sum {
         Sum::of_constant(self.dtype, 0)
-    }
-
-    /// The interval of the exact sum; `None` if it leaves the dtype's range, so that it may wrap.
-    pub(crate) fn interval(&self, bounds: &mut Bounds) -> Option<Interval> {
-        let (min, max) = self.exact(bounds)?;
-        let (low, high) = self.dtype.int_range()?;
-        (low <= min && max <= high).then_some((min, max))
-    }
-
-    /// The interval of the exact sum, whatever the dtype's range.
-    pub(crate) fn exact(&self, bounds: &mut Bounds) -> Option<Interval> {
-        let (mut min, mut max) = (self.constant, self.constant);
-        for (node, factor) in &self.terms {
-            let (low, high) = bounds.of(node);
-            let ends = (low.checked_mul(*factor)?, high.checked_mul(*factor)?);
-            min = min.checked_add(ends.0.min(ends.1))?;
-            max = max.checked_add(ends.0.max(ends.1))?;
-        }
-        Some((min, max))
     }
 
     /// The node of this sum: terms in canonical order, the constant last.

@@ -8,16 +8,18 @@ use std::ops::Range;
 
 use gradiff_graph::UOp;
 
-use crate::driver::{Options, Scope, Trace};
-use crate::pattern::{Bindings, Lexer, Slots};
+use crate::bounds::Bounds;
+use crate::context::Context;
+use crate::lexer::Lexer;
+use crate::names::{Bindings, Slots};
 use crate::reduce;
 use crate::rule::Rule;
-use crate::ruleset::RuleSet;
 
 pub use crate::computed::Computed;
 pub use crate::condition::{Expr, Operator, Question};
 pub use crate::given::Given;
-pub use crate::pattern::{Literal, MAX_NAMES, Pattern, is_constant_name};
+pub use crate::names::{MAX_NAMES, is_constant_name};
+pub use crate::pattern::{Literal, Pattern};
 
 /// A row, parsed. Names are numbered from 0, in the order in which they occur; name 0 is `root`.
 pub struct ParsedRule {
@@ -37,7 +39,7 @@ pub struct ParsedRule {
 }
 
 impl ParsedRule {
-    /// Parses a row. The order of rules is not checked: see [`RuleSet::load`].
+    /// Parses a row. The order of rules is not checked: see [`RuleSet::load`](crate::RuleSet::load).
     ///
     /// # Errors
     /// The part that cannot be parsed, or the name that is not bound.
@@ -58,6 +60,9 @@ impl ParsedRule {
         let is_bound = |expr: &Expr| expr.slots().iter().all(|slot| *slot < first);
         let (when, then) = conditions.into_iter().partition(is_bound);
         let rhs = Pattern::parse_right(row.rhs, &mut slots)?;
+        if given.is_some() && matches!(rhs, Pattern::Computed(_)) {
+            return Err(String::from("a computed side has no equations"));
+        }
         Ok(ParsedRule { row, slots, lhs, when, given, then, rhs })
     }
 
@@ -77,15 +82,8 @@ impl ParsedRule {
     }
 
     /// Applies the rule to the node itself, not to its sources. Returns `None` if it does not
-    /// apply, and never the same node. A computed right side rewrites its result with `rules`.
-    pub fn apply(&self, node: &UOp, rules: &RuleSet) -> Option<UOp> {
-        let (options, mut trace) = (Options::default(), Trace::default());
-        self.apply_in(node, &mut Scope::new(rules, &options, &mut trace))
-    }
-
-    /// Does what [`apply`](ParsedRule::apply) does, with the bounds, the fuel and the trace of the
-    /// caller.
-    pub(crate) fn apply_in(&self, uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
+    /// apply, and never the same node. A computed right side rewrites its result in the context.
+    pub(crate) fn apply_in(&self, uop: &UOp, context: &mut dyn Context) -> Option<UOp> {
         let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
         if !self.row.types.has(subject) {
             return None;
@@ -93,32 +91,32 @@ impl ParsedRule {
         if let Pattern::Reduce(..) = self.lhs
             && 2 < uop.src().len()
         {
-            return reduce::over_each_range(uop, |single| self.apply_in(single, scope));
+            return reduce::over_each_range(uop, |single| self.apply_in(single, context));
         }
         let mut bindings = Bindings::default();
         bindings.bind(0, uop);
         if !self.lhs.matches(uop, &mut bindings) {
             return None;
         }
-        let holds = |conditions: &[Expr], bindings: &Bindings<'_>, scope: &mut Scope<'_>| {
-            let is_true =
-                |condition: &Expr| condition.value(bindings, &mut scope.bounds) == Some(1);
-            conditions.iter().all(is_true)
-        };
-        if !holds(&self.when, &bindings, scope) {
+        let bounds = context.bounds();
+        if !all_hold(&self.when, &bindings, bounds) {
             return None;
         }
-        let mut finish = |bindings: &Bindings<'_>, scope: &mut Scope<'_>| {
-            if !holds(&self.then, bindings, scope) {
-                return None;
-            }
-            let built = self.rhs.build(uop.dtype(), bindings, scope)?;
-            assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
-            (built != *uop).then_some(built)
-        };
-        match &self.given {
-            None => finish(&bindings, scope),
-            Some(given) => given.each(&bindings, scope, &mut finish),
-        }
+        let built = match (&self.given, &self.rhs) {
+            (None, Pattern::Computed(Computed(function))) => function(uop, context),
+            (None, _) => self.rhs.build(uop.dtype(), &bindings, bounds),
+            (Some(given), _) => given.each(&bindings, bounds, &mut |bindings, bounds| {
+                let holds = all_hold(&self.then, bindings, bounds);
+                let built = holds.then(|| self.rhs.build(uop.dtype(), bindings, bounds));
+                built.flatten().filter(|built| built != uop)
+            }),
+        }?;
+        assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
+        (built != *uop).then_some(built)
     }
+}
+
+/// Returns whether all conditions are true; one that cannot be computed is false.
+fn all_hold(conditions: &[Expr], bindings: &Bindings<'_>, bounds: &mut Bounds) -> bool {
+    conditions.iter().all(|condition| condition.value(bindings, bounds) == Some(1))
 }

@@ -5,8 +5,6 @@
 
 use gradiff_graph::{Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate};
 
-use crate::driver::Scope;
-
 /// Expands the op `Threefry` into ops over 32-bit words; returns a node of another op unchanged.
 pub fn decompose(uop: &UOp) -> UOp {
     let (Op::Threefry, [counter, key]) = (uop.op(), uop.src()) else { return uop.clone() };
@@ -30,11 +28,6 @@ pub fn decompose(uop: &UOp) -> UOp {
     let wide = |half| cast(DType::U64, half);
     let upper = binary(Op::Shl, wide(high), UOp::int(DType::U64, 32));
     binary(Op::Or, upper, wide(low))
-}
-
-/// Computes the right side `@threefry` of a rule.
-pub(crate) fn compute(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
-    Some(decompose(uop))
 }
 
 /// The two words of a 64-bit value, the low one first.

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::bounds::Bounds;
-use crate::driver::Scope;
+use crate::context::Context;
 use crate::sum::Sum;
 
 /// Fact of a clause of a gate: a node, and the values it may have where the clause holds.
@@ -56,10 +56,10 @@ fn chain(clauses: impl IntoIterator<Item = UOp>) -> UOp {
 
 /// Drops the clauses of an and-chain that another clause about the same node implies; the chain is
 /// false if two clauses exclude each other.
-pub(crate) fn clauses(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
+pub(crate) fn clauses(uop: &UOp, context: &mut dyn Context) -> Option<UOp> {
     let clauses = clauses_of(uop);
     let facts: SmallVec<[Option<Fact>; 8]> =
-        clauses.iter().map(|clause| read_clause(clause, &mut scope.bounds)).collect();
+        clauses.iter().map(|clause| read_clause(clause, context.bounds())).collect();
     let mut needed = Clauses::new();
     for (index, clause) in clauses.iter().enumerate() {
         let mut is_needed = !needed.contains(clause);
@@ -86,16 +86,16 @@ pub(crate) fn clauses(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
 
 /// Simplifies a gated index: each clause of the gate under those before it, the index under all of
 /// them.
-pub(crate) fn index(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
+pub(crate) fn index(uop: &UOp, context: &mut dyn Context) -> Option<UOp> {
     let [global, index, gate] = uop.src() else { return None };
     // An index that is being simplified under a gate is not opened again: names would clash.
     if has_stand_in(index) || has_stand_in(gate) {
         return None;
     }
-    let new_gate = gate_under_itself(gate, scope);
+    let new_gate = gate_under_itself(gate, context);
     let gate = new_gate.as_ref().unwrap_or(gate);
-    let facts = facts_of(&clauses_of(gate), &mut scope.bounds)?;
-    let new_index = under_all(index, &facts, scope);
+    let facts = facts_of(&clauses_of(gate), context.bounds())?;
+    let new_index = under_all(index, &facts, context);
     if new_gate.is_none() && new_index.is_none() {
         return None;
     }
@@ -130,22 +130,22 @@ fn facts_of(clauses: &[UOp], bounds: &mut Bounds) -> Option<Facts> {
 
 /// Simplifies each clause of the gate under those before it. Clauses on nodes that occur in other
 /// clauses come first. `None` if nothing becomes smaller.
-fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
+fn gate_under_itself(gate: &UOp, context: &mut dyn Context) -> Option<UOp> {
     let mut clauses = clauses_of(gate);
     if clauses.len() < 2 {
         return None;
     }
-    let order = by_uses(&clauses, scope);
+    let order = by_uses(&clauses, context);
     let mut is_changed = false;
     for position in 1..order.len() {
         let before: Clauses = order[..position].iter().map(|at| clauses[*at].clone()).collect();
-        let facts = facts_of(&before, &mut scope.bounds)?;
+        let facts = facts_of(&before, context.bounds())?;
         let at = order[position];
         // The rule on clauses handles a fact about the node of this clause.
-        let node = read_clause(&clauses[at], &mut scope.bounds).map(|fact| fact.node);
+        let node = read_clause(&clauses[at], context.bounds()).map(|fact| fact.node);
         let facts: Facts =
             facts.into_iter().filter(|fact| Some(&fact.node) != node.as_ref()).collect();
-        if let Some(smaller) = under_all(&clauses[at], &facts, scope) {
+        if let Some(smaller) = under_all(&clauses[at], &facts, context) {
             clauses[at] = smaller;
             is_changed = true;
         }
@@ -154,11 +154,11 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
 }
 
 /// The indices of the clauses, those first whose nodes occur in most clauses.
-fn by_uses(clauses: &[UOp], scope: &mut Scope<'_>) -> SmallVec<[usize; 8]> {
+fn by_uses(clauses: &[UOp], context: &mut dyn Context) -> SmallVec<[usize; 8]> {
     let nodes: SmallVec<[FxHashSet<&UOp>; 8]> =
         clauses.iter().map(|clause| clause.order().into_iter().collect()).collect();
     let uses = |clause: &UOp| {
-        let fact = read_clause(clause, &mut scope.bounds);
+        let fact = read_clause(clause, context.bounds());
         fact.map_or(0, |fact| nodes.iter().filter(|nodes| nodes.contains(&fact.node)).count())
     };
     let uses: SmallVec<[usize; 8]> = clauses.iter().map(uses).collect();
@@ -169,7 +169,7 @@ fn by_uses(clauses: &[UOp], scope: &mut Scope<'_>) -> SmallVec<[usize; 8]> {
 
 /// Simplifies the node under all facts at once; then, if the node of one fact is within that of
 /// another, which hides it, under each fact in turn. `None` if it does not become smaller.
-fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
+fn under_all(root: &UOp, facts: &[Fact], context: &mut dyn Context) -> Option<UOp> {
     let nodes: FxHashSet<&UOp> = root.order().into_iter().collect();
     let occurs = |fact: &&Fact| match fact.node.op() {
         // A sum may be a part of another one; of `x % c` a quotient may be used, `(x // d) % m`.
@@ -192,7 +192,7 @@ fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
     let singles = (0..singles).map(|at| &facts[at..=at]);
     for subset in std::iter::once(&facts[..]).chain(singles) {
         let from = best.as_ref().unwrap_or(root);
-        if let Some(smaller) = under(from, subset, scope) {
+        if let Some(smaller) = under(from, subset, context) {
             best = Some(smaller);
         }
     }
@@ -201,14 +201,14 @@ fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
 
 /// Replaces the facts' nodes with stand-ins, simplifies, and puts the nodes back; `None` if the
 /// result is not smaller.
-fn under(root: &UOp, facts: &[&Fact], scope: &mut Scope<'_>) -> Option<UOp> {
+fn under(root: &UOp, facts: &[&Fact], context: &mut dyn Context) -> Option<UOp> {
     let stand_ins: SmallVec<[UOp; 8]> =
         facts.iter().enumerate().map(|(at, fact)| stand_in(fact, at)).collect::<Option<_>>()?;
     let opened = open(root, facts, &stand_ins)?;
-    if !may_simplify(&opened, &stand_ins, scope) {
+    if !may_simplify(&opened, &stand_ins, context) {
         return None;
     }
-    let simplified = scope.nested(&opened);
+    let simplified = context.nested(&opened);
     if simplified == opened {
         return None;
     }
@@ -216,7 +216,7 @@ fn under(root: &UOp, facts: &[&Fact], scope: &mut Scope<'_>) -> Option<UOp> {
         let position = stand_ins.iter().position(|stand_in| stand_in == node)?;
         (node.op() != Op::Const).then(|| facts[position].node.clone())
     };
-    let result = scope.nested(&replace(&simplified, put_back));
+    let result = context.nested(&replace(&simplified, put_back));
     (result.order().len() < root.order().len()).then_some(result)
 }
 
@@ -233,7 +233,7 @@ fn stand_in(fact: &Fact, number: usize) -> Option<UOp> {
 
 /// Returns whether narrower ranges may help: a constant does, and so does a stand-in below an op
 /// that is not linear. A comparison of a sum gains only if it is decided.
-fn may_simplify(opened: &UOp, stand_ins: &[UOp], scope: &mut Scope<'_>) -> bool {
+fn may_simplify(opened: &UOp, stand_ins: &[UOp], context: &mut dyn Context) -> bool {
     if stand_ins.iter().any(|node| node.op() == Op::Const) {
         return true;
     }
@@ -244,7 +244,7 @@ fn may_simplify(opened: &UOp, stand_ins: &[UOp], scope: &mut Scope<'_>) -> bool 
             continue;
         }
         let is_compared = node.op() == Op::CmpLt && node.src()[1].op() == Op::Const;
-        let (min, max) = if is_compared { scope.bounds.of(node) } else { (0, 1) };
+        let (min, max) = if is_compared { context.bounds().of(node) } else { (0, 1) };
         let is_idle = is_linear(node.op()) || is_compared && min != max || is_negation(node);
         if !is_idle && !node.src().is_empty() {
             return true;

@@ -44,32 +44,6 @@ use crate::rule::Rule;
 
 pub use crate::loaded::{is_changed, row, rows, with_rows};
 
-/// The tables with `rows` in place of those of the same names. A row with a new name is added to
-/// the table that its name begins with; it is left out if there is none.
-pub(crate) fn changed(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
-    let mut tables: Vec<Vec<Rule>> = tables.iter().map(|table| table.to_vec()).collect();
-    let table_of = |name: &str| name.split('/').next().map(str::to_owned);
-    for row in rows {
-        let same_name = tables.iter_mut().flatten().find(|known| known.name == row.name);
-        if let Some(same_name) = same_name {
-            *same_name = *row;
-        } else if !all_rows().any(|known| known.name == row.name) {
-            let is_for_row = |table: &&mut Vec<Rule>| {
-                table.first().is_some_and(|first| table_of(first.name) == table_of(row.name))
-            };
-            if let Some(table) = tables.iter_mut().find(is_for_row) {
-                table.push(*row);
-            }
-        }
-    }
-    tables
-}
-
-/// All rows of all tables.
-pub(crate) fn all_rows() -> impl Iterator<Item = &'static Rule> {
-    SYMBOLIC.iter().copied().chain([REDUCE, LATE]).flatten()
-}
-
 /// The tables of [`crate::symbolic`], in the order in which they are tried.
 pub(crate) const SYMBOLIC: [&[Rule]; 8] = [
     algebra::ALGEBRA,
