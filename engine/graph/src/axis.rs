@@ -1,7 +1,5 @@
 //! The kinds of ranges: plain loops, vector lanes, unrolled loops, threads, groups.
 
-use crate::uop::Arg;
-
 /// The kind and the number of a range. In a kernel without barriers each kind may be run as a plain
 /// loop with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,13 +76,6 @@ impl Axis {
 impl std::fmt::Display for Axis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}{}", self.number, self.kind.suffix())
-    }
-}
-
-impl Arg {
-    /// Makes the arg of a `Range` that is a plain loop.
-    pub const fn plain_axis(number: i64) -> Arg {
-        Arg::Axis(Axis::plain(number))
     }
 }
 

@@ -55,6 +55,13 @@ pub enum Arg {
     TensorCore(&'static TensorCore),
 }
 
+impl Arg {
+    /// Makes the arg of a `Range` that is a plain loop.
+    pub const fn plain_axis(number: i64) -> Arg {
+        Arg::Axis(Axis::plain(number))
+    }
+}
+
 /// A parameter of a kernel that is an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Global {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use gradiff_graph::UOp;
 
 use crate::Error;
-use crate::engine::PlannedKernel;
 use crate::error::invalid;
+use crate::plan::PlannedKernel;
 
 /// Returns the level in the environment variable `DEBUG`; 0 if it is not set.
 pub(crate) fn level() -> Result<u8, Error> {
