@@ -3,11 +3,11 @@
 //! Only the checked interpreter knows whether an element was written. With poison on, new memory is
 //! filled with [`FRESH`], so that an element that no kernel wrote has an unlikely value instead of
 //! a likely 0. Freed memory is filled with [`FREED`] and kept in quarantine for a while: a kernel
-//! that still reads it computes unlikely values, and [`check_freed`] finds writes to it.
+//! that still reads it computes unlikely values, and [`check_freed`](crate::check_freed)
+//! finds writes to it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The byte that fills new memory.
 pub(crate) const FRESH: u8 = 0xa5;
@@ -19,7 +19,6 @@ const QUARANTINE_BYTES: usize = 1 << 20;
 const QUARANTINE_BLOCKS: usize = 64;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
-static QUARANTINE: Mutex<Quarantine<crate::pool::Block>> = Mutex::new(Quarantine::new());
 
 /// Turns poison on or off, for memory that is allocated or freed from now on in this process.
 pub fn set_poison(is_on: bool) {
@@ -30,24 +29,6 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Checks that freed memory in quarantine was not written since the last call. Without poison there
-/// is no quarantine.
-///
-/// # Errors
-/// A message about a byte that was written.
-pub fn check_freed() -> Result<(), String> {
-    lock().check()
-}
-
-/// Puts a freed block in quarantine, and returns the oldest blocks if they exceed the bounds.
-pub(crate) fn quarantine(block: crate::pool::Block) -> Vec<crate::pool::Block> {
-    lock().add(block)
-}
-
-fn lock() -> std::sync::MutexGuard<'static, Quarantine<crate::pool::Block>> {
-    QUARANTINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Access to the bytes of a block.
 pub(crate) trait Bytes {
     fn bytes(&self) -> &[u8];
@@ -55,7 +36,7 @@ pub(crate) trait Bytes {
 }
 
 /// Freed blocks, oldest first.
-struct Quarantine<B> {
+pub(crate) struct Quarantine<B> {
     blocks: VecDeque<B>,
     /// A message about a byte that was written after it was freed, in a block that is no longer in
     /// quarantine.
@@ -63,11 +44,12 @@ struct Quarantine<B> {
 }
 
 impl<B: Bytes> Quarantine<B> {
-    const fn new() -> Quarantine<B> {
+    pub(crate) const fn new() -> Quarantine<B> {
         Quarantine { blocks: VecDeque::new(), damage: None }
     }
 
-    fn add(&mut self, mut block: B) -> Vec<B> {
+    /// Puts a freed block in quarantine, and returns the oldest blocks if they exceed the bounds.
+    pub(crate) fn add(&mut self, mut block: B) -> Vec<B> {
         block.bytes_mut().fill(FREED);
         self.blocks.push_back(block);
         let mut total: usize = self.blocks.iter().map(|block| block.bytes().len()).sum();
@@ -82,7 +64,8 @@ impl<B: Bytes> Quarantine<B> {
         released
     }
 
-    fn check(&mut self) -> Result<(), String> {
+    /// Checks that no block was written since the last call.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
         for block in &mut self.blocks {
             if let Some(found) = damage(block.bytes()) {
                 self.damage.get_or_insert(found);

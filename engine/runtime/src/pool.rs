@@ -10,8 +10,9 @@
 //! ([`crate::set_poison`]) new and freed blocks hold patterns instead.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::poison::Quarantine;
 use crate::{poison, system};
 
 /// The size from which blocks are mapped; smaller ones come from the global allocator.
@@ -116,7 +117,8 @@ impl Drop for Block {
     fn drop(&mut self) {
         if poison::is_on() && self.size_bytes() != 0 {
             let block = Block(std::mem::replace(&mut self.0, Kind::Small(Vec::new())));
-            poison::quarantine(block).into_iter().for_each(|mut block| block.release());
+            let released = quarantine().add(block);
+            released.into_iter().for_each(|mut block| block.release());
             return;
         }
         self.release();
@@ -134,6 +136,21 @@ impl Block {
             let _evicted = lock(pool).put(mapping);
         }
     }
+}
+
+/// Checks that freed memory in quarantine was not written since the last call. Without poison there
+/// is no quarantine.
+///
+/// # Errors
+/// A message about a byte that was written.
+pub fn check_freed() -> Result<(), String> {
+    quarantine().check()
+}
+
+/// The freed blocks of a process with poison on.
+fn quarantine() -> MutexGuard<'static, Quarantine<Block>> {
+    static QUARANTINE: Mutex<Quarantine<Block>> = Mutex::new(Quarantine::new());
+    QUARANTINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The freed blocks, oldest first.
