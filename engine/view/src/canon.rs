@@ -1,13 +1,17 @@
 //! A canonical form for two views that cannot be merged: the lower one has only the elements that
 //! the upper one reads, in a fixed order.
 //!
-//! The upper view walks over the row-major elements of the lower one. The axes of the lower view
-//! are divided into groups such that the walk never carries from one group into another. A group of
-//! a single axis whose padding is not read is replaced by one axis for each axis of the upper view,
-//! in their order, as the walk has a constant stride along each. Every other group is trimmed to
-//! the elements that are read, and reversed if the walk descends; these groups are sorted by the
-//! first axis of the upper view that uses them. An element that is proven to be padding of the
-//! lower view is masked in the upper view instead.
+//! The upper view reads row-major elements of the lower one; the order in which it does is called
+//! its walk. The axes of the lower view are divided into groups such that the walk never carries
+//! from one group into another.
+//!
+//! A group is *plain* if it is a single axis whose padding is not read. The walk has a constant
+//! stride on it along each axis of the upper view, so the plain groups together are replaced by one
+//! axis for each of these, in their order. Every other group becomes a *part*: it is trimmed to the
+//! elements that are read, and reversed if the walk descends. Parts are sorted by the first axis of
+//! the upper view that uses them.
+//!
+//! An element that is proven to be padding of the lower view is masked in the upper view instead.
 
 use smallvec::SmallVec;
 
@@ -16,7 +20,8 @@ use crate::merge::{Group, Projection, padding_around, unravel};
 use crate::view::{count, reverse};
 use crate::{Dim, View};
 
-/// A group of axes of the lower view, and the walk of the upper view over its row-major elements.
+/// A group of axes of the lower view that is not plain, and the walk of the upper view over its
+/// row-major elements.
 struct Part<D> {
     shape: Sizes<D>,
     strides: Sizes<D>,
@@ -48,10 +53,13 @@ fn canonical<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)
     if base.is_padding() {
         return None;
     }
+    // What is padding of the upper view, or is proven to read padding, is cut off and is padded
+    // again at the end.
     let base = base.minify();
     let bounds = real_bounds(top, &base)?;
     let real = top.shrink(&bounds).ok()?;
     let flat = real.minify();
+    // With split axes more groups are plain.
     let walk = Walk::new(&flat, &base, true).and_then(|walk| walk.canonical(&flat, &base));
     let walk = walk.or_else(|| Walk::new(&flat, &base, false)?.canonical(&flat, &base));
     let (flat, base) = walk?;
@@ -63,13 +71,15 @@ fn canonical<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)
 /// `top` or by that of `base`.
 fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     let mut bounds = top.real_box();
-    // Each iteration only shrinks the ranges.
+    // Each iteration shrinks the ranges, which may show that more elements are padding. Views for
+    // which four iterations are not enough are left as they are.
     for _ in 0..4 {
         let Some(mask) = base.mask() else { return Some(bounds) };
         let real = top.shrink(&bounds).ok()?;
         let projection = Projection::new(&base.shape, &real.offset, &real.strides)?;
         let groups = projection.groups(&base.shape, &real.shape);
-        // A range for each group of axes, as the walk may carry within a group.
+        // The elements of a group that are not padding lie within one range, its hull. A range for
+        // each axis would not do, since the walk may carry within a group.
         let (shape, hull) = (base.merged_shape(&groups)?, base.hull(&groups)?);
         let is_merged = shape.len() < mask.len();
         let merged = is_merged.then(|| Projection::new(&shape, &real.offset, &real.strides));
@@ -165,17 +175,31 @@ impl<D: Dim> Walk<D> {
         (offset, plain_strides): (D, Sizes<D>),
         parts: &[Part<D>],
     ) -> Option<(View<D>, View<D>)> {
-        let zero = D::number(0);
-        let (mut shape, mut strides, mut mask) = (Sizes::new(), Sizes::new(), Mask::new());
         let mut is_plain: SmallVec<[bool; 8]> = SmallVec::from_elem(false, top.shape.len());
         for ((axis, ..), stride) in self.pieces.iter().zip(&plain_strides) {
             is_plain[*axis] |= !stride.is(0);
         }
-        for ((axis, count, _), stride) in self.pieces.iter().zip(&plain_strides) {
+        let base = self.lower_view(&is_plain, (offset, &plain_strides), parts)?;
+        let (first, walk_strides) = self.walk_over(&is_plain, parts)?;
+        let strides = self.merged_strides(&walk_strides, top.shape.len())?;
+        let top = View::build(D::copied(&top.shape), strides, first, Mask::new()).ok()?;
+        Some((top, base.minify()))
+    }
+
+    /// Builds the new lower view: an axis for each piece of the plain axes of the upper view, then
+    /// the axes of each part.
+    fn lower_view(
+        &self,
+        is_plain: &[bool],
+        (offset, plain_strides): (D, &[D]),
+        parts: &[Part<D>],
+    ) -> Option<View<D>> {
+        let (mut shape, mut strides, mut mask) = (Sizes::new(), Sizes::new(), Mask::new());
+        for ((axis, count, _), stride) in self.pieces.iter().zip(plain_strides) {
             if is_plain[*axis] {
                 shape.push(count.clone());
                 strides.push(stride.clone());
-                mask.push((zero.clone(), count.clone()));
+                mask.push((D::number(0), count.clone()));
             }
         }
         for part in parts {
@@ -183,27 +207,30 @@ impl<D: Dim> Walk<D> {
             strides.extend(part.strides.iter().cloned());
             mask.extend(part.mask.iter().cloned());
         }
-        let base = View::build(shape, strides, offset, mask).ok()?;
-        // From the innermost part outwards; `weight` is the row-major stride of the part within the
-        // base.
-        let (mut first, mut weight) = (zero.clone(), D::number(1));
-        let mut walk_strides = zeros(self.pieces.len());
+        View::build(shape, strides, offset, mask).ok()
+    }
+
+    /// Returns the walk over the new lower view: the row-major index of its first element, and its
+    /// row-major stride along each piece.
+    fn walk_over(&self, is_plain: &[bool], parts: &[Part<D>]) -> Option<(D, Sizes<D>)> {
+        // From the innermost axes outwards. `weight` is the number of elements of the axes so far:
+        // the row-major stride of the next axis.
+        let (mut first, mut weight) = (D::number(0), D::number(1));
+        let mut strides = zeros(self.pieces.len());
         for part in parts.iter().rev() {
             first = add_product(&first, &part.first, &weight)?;
-            for (sum, stride_of_walk) in walk_strides.iter_mut().zip(&part.walk_strides) {
-                *sum = add_product(sum, stride_of_walk, &weight)?;
+            for (sum, stride) in strides.iter_mut().zip(&part.walk_strides) {
+                *sum = add_product(sum, stride, &weight)?;
             }
             weight = weight.times(&count(&part.shape).ok()?)?;
         }
-        for (stride_of_walk, (axis, count, _)) in walk_strides.iter_mut().zip(&self.pieces).rev() {
+        for (stride, (axis, count, _)) in strides.iter_mut().zip(&self.pieces).rev() {
             if is_plain[*axis] {
-                *stride_of_walk = stride_of_walk.plus(&weight)?;
+                *stride = stride.plus(&weight)?;
                 weight = weight.times(count)?;
             }
         }
-        let walk_strides = self.merged_strides(&walk_strides, top.shape.len())?;
-        let top = View::build(D::copied(&top.shape), walk_strides, first, Mask::new()).ok()?;
-        Some((top, base.minify()))
+        Some((first, strides))
     }
 
     /// Merges the strides of pieces to those of axes; `None` if the pieces of an axis have no
@@ -224,8 +251,8 @@ impl<D: Dim> Walk<D> {
     }
 }
 
-/// Splits an axis of (count, stride) where its elements are at boundaries of the lower view's axes,
-/// and appends its pieces, the outermost first.
+/// Splits an axis of (count, stride) of the upper view where the walk along it reaches the end of
+/// an axis of the lower view, and appends the pieces, the outermost first.
 fn split<D: Dim>(
     axis: usize,
     (mut count, mut stride): (D, D),
@@ -286,7 +313,8 @@ impl<D: Dim> Part<D> {
 
     /// Removes the rows of the outermost axis that are not read.
     fn trim(&mut self, counts: &[D]) -> Option<()> {
-        let row = count(&self.shape[1..]).ok()?;
+        let row_size = count(&self.shape[1..]).ok()?;
+        // The row-major indices of the first and the last element that is read.
         let (mut low, mut high) = (self.first.clone(), self.first.clone());
         for (stride, count) in
             self.walk_strides.iter().zip(counts).filter(|(stride, _)| !stride.is(0))
@@ -295,9 +323,9 @@ impl<D: Dim> Part<D> {
             let end = if stride.is_descending()? { &mut low } else { &mut high };
             *end = end.plus(&extent)?;
         }
-        let (begin, last) = (low.div_rem(&row)?.0, high.div_rem(&row)?.0);
+        let (begin, last) = (low.div_rem(&row_size)?.0, high.div_rem(&row_size)?.0);
         let end = last.plus(&D::number(1))?;
-        self.first = self.first.minus(&begin.times(&row)?)?;
+        self.first = self.first.minus(&begin.times(&row_size)?)?;
         self.offset = add_product(&self.offset, &begin, &self.strides[0])?;
         self.shape[0] = end.minus(&begin)?;
         let clamped = |at: &D| {
