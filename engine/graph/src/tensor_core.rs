@@ -2,9 +2,9 @@
 //! distribution of the elements over the threads.
 //!
 //! A product is `C += A*B`, with A of m x k, B of k x n and C of m x n. Each thread holds a
-//! fragment of each matrix. All sizes are powers of two, so a coordinate of an element is a string
-//! of bits. A layout maps each bit of a thread's number, and of an element's number in the
-//! fragment, to a bit of a coordinate.
+//! fragment of each matrix: some of its elements, which are numbered from 0. All sizes are powers
+//! of two, so coordinates and numbers are strings of bits. A layout maps each bit of a thread's
+//! number, and of an element's number in the fragment, to a bit of a coordinate.
 
 use crate::DType;
 
@@ -17,7 +17,9 @@ const N: usize = 1;
 const K: usize = 2;
 
 /// The distribution of a matrix over the threads of a warp: the bits of the coordinates that the
-/// bits of the two numbers stand for. The lowest bit of a number comes first.
+/// bits of the two numbers stand for. The lowest bit of a number comes first. For example, with
+/// `threads: &[(K, 1), (M, 0)]` and `elements: &[(K, 0)]`, element 1 of thread 2 is the one at
+/// m = 1 and k = 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// The bits of a thread's number in the warp.
@@ -117,9 +119,11 @@ impl TensorCore {
     /// the element in the thread's fragment.
     pub fn holder(&self, matrix: usize, coordinates: Coordinates) -> (usize, usize) {
         let number = |bits: &[Bit]| {
-            let bits = bits.iter().enumerate();
-            bits.fold(0, |number, (at, (dim, bit))| number | (coordinates[*dim] >> bit & 1) << at)
-                as usize
+            let mut number = 0;
+            for (at, (dim, bit)) in bits.iter().enumerate() {
+                number |= (coordinates[*dim] as usize >> bit & 1) << at;
+            }
+            number
         };
         let Layout { threads, elements } = self.layouts[matrix];
         (number(threads), number(elements))
@@ -138,9 +142,10 @@ impl TensorCore {
         coordinates
     }
 
-    /// Returns the new value of an element of C, by the thread that holds it and its number in the
-    /// fragment: its old value `start` plus the product. `held(matrix, (thread, element))` is an
-    /// element of A (0) or B (1). `None` if one of these is undefined.
+    /// Computes the new value of an element of C, which is given by the thread that holds it and by
+    /// its number in the fragment. The new value is the old one, `start`, plus a row of A times a
+    /// column of B, fused and in order of k. `held(matrix, (thread, element))` returns an element
+    /// of A (0) or B (1). `None` if one of these is undefined.
     pub fn add(
         &self,
         (thread, element): (usize, usize),

@@ -2,24 +2,28 @@
 //!
 //! Invariants of nodes ([`verify`]):
 //! 1. Every node has the kind of arg and the number of sources that its op takes.
-//! 2. Elementwise: operands and result have the same dtype, but the result of a comparison and the
-//!    condition of `where` are bool, and a cast may change the dtype; float ops are over floats,
-//!    integer ops over integers; a bitcast keeps the size and is not from or to bool.
-//! 3. Shapes: the sources of an elementwise op that have a shape have the same one, except for
-//!    constants; axes of movements and reductions are within the rank; a reshape keeps the number
-//!    of elements; an expand repeats only axes of size 1; a shrink stays inside its source.
-//! 4. Tree: a load or store with a tracker is of a global array; the stored value has its dtype.
-//! 5. Lowered: an index is an integer (i32 or i64) into a global or local array, its gate a bool;
-//!    loads and stores use an index and keep the element type; a load may depend on a barrier, and
-//!    a barrier on stores; the end of a range is an integer; a reduction is over ranges, by add,
-//!    mul or max; a `wmma` has the operands that its tensor core takes, then a range.
+//! 2. Elementwise: operands and result have the same dtype, except that the result of a comparison
+//!    and the condition of `where` are bool, and that a cast changes the dtype. Float ops are over
+//!    floats, integer ops over integers. A bitcast keeps the size and is not from or to bool.
+//! 3. Shapes: those sources of an elementwise op that have a shape, and are not constants, have the
+//!    same shape. Axes of movements and reductions are within the rank. A reshape keeps the number
+//!    of elements, an expand repeats only axes of size 1, a shrink stays inside its source.
+//! 4. Kernel trees: a load or store with a tracker is of a global array; the stored value has its
+//!    dtype.
+//! 5. Lowered kernels: an index is an integer (i32 or i64) into a global or local array, its gate a
+//!    bool. Loads and stores use an index and keep the element type. A load may depend on a
+//!    barrier, a store or a value, and a barrier on stores. The end of a range is an integer. A
+//!    reduction is over ranges, by add, mul or max. A `wmma` has the operands that its tensor core
+//!    takes, then a range.
 //! 6. `store`, `sink` and `barrier` are void, `endrange` and `assign` may be; other nodes are not.
 //!
-//! Invariants of linear uops ([`verify_linear`]): sources are before their users; loops are nested;
-//! a value is used inside the loops in which it is defined; accumulators are defined before the
-//! loops that assign them; launched ranges are outside of all other loops; lanes agree; the range
-//! of a `wmma` is the innermost local range and has one iteration for each thread of a warp; there
-//! is no tensor-level op, no view and no reduction.
+//! Invariants of linear uops ([`verify_linear`]):
+//! * Sources are before their users, and a value is used inside the loops in which it is defined.
+//! * Loops are nested. Launched ranges are outside of all other loops, and no accumulator carries a
+//!   value across their iterations.
+//! * Lanes agree. The range of a `wmma` is the innermost local range and has one iteration for each
+//!   thread of a warp.
+//! * There is no op of tensor level, no view and no reduction.
 
 use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
 
@@ -275,56 +279,82 @@ fn check_warp(linear: &Linear, uop: &Instruction) -> Result<(), String> {
 /// # Errors
 /// The first uop that violates an invariant.
 pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
-    // The loops that have not ended, the innermost last.
-    let mut open: Vec<usize> = Vec::new();
-    // The loops that each uop is in.
-    let mut loops_of: Vec<Vec<usize>> = Vec::with_capacity(linear.uops.len());
+    let mut loops = Loops::default();
     for (position, uop) in linear.uops.iter().enumerate() {
         let location = || format!("uop {position} ({})", uop.op);
-        let fail = |problem: String| Err(VerifyError { location: location(), problem });
-        let (min, max) = uop.op.row().arity;
-        if uop.src.len() < min || max < uop.src.len() {
-            return fail(format!("{} sources", uop.src.len()));
-        }
-        if !is_linear(uop.op) {
-            return fail("the op is not of the linear level".to_owned());
-        }
-        for source in &uop.src {
-            let source = *source as usize;
-            if position <= source {
-                return fail(format!("source {source} is not before it"));
-            }
-            let is_closing = uop.op == Op::EndRange || linear.uops[source].op == Op::DefineAcc;
-            let is_visible = loops_of[source].iter().all(|range| open.contains(range));
-            if !is_closing && !is_visible {
-                return fail(format!("source {source} is in a loop that has ended"));
-            }
-        }
-        check_lanes(linear, uop).and_then(|()| check_warp(linear, uop)).or_else(fail)?;
-        match uop.op {
-            Op::Assign if open.iter().any(|range| carries(linear, uop, *range)) => {
-                return fail("it carries a value across iterations of a launched range".to_owned());
-            }
-            Op::Range
-                if is_launched(uop)
-                    && open.iter().any(|range| !is_launched(&linear.uops[*range])) =>
-            {
-                return fail("a launched range is inside a loop".to_owned());
-            }
-            Op::Range => open.push(position),
-            Op::EndRange if open.pop() != Some(uop.src[0] as usize) => {
-                return fail(format!("range {} is not the innermost open one", uop.src[0]));
-            }
-            _ => {}
-        }
-        loops_of.push(open.clone());
+        check_op(uop)
+            .and_then(|()| loops.check_sources(linear, position))
+            .and_then(|()| check_lanes(linear, uop))
+            .and_then(|()| check_warp(linear, uop))
+            .and_then(|()| loops.advance(linear, position))
+            .map_err(|problem| VerifyError { location: location(), problem })?;
     }
-    match open.last() {
+    match loops.open.last() {
         Some(range) => Err(VerifyError {
             location: format!("uop {range} (range)"),
             problem: "the loop never ends".to_owned(),
         }),
         None => Ok(()),
+    }
+}
+
+/// Checks that the op is of the linear level and has the number of sources that it takes.
+fn check_op(uop: &Instruction) -> Result<(), String> {
+    let (min, max) = uop.op.row().arity;
+    ensure((min..=max).contains(&uop.src.len()), || format!("{} sources", uop.src.len()))?;
+    ensure(is_linear(uop.op), || "the op is not of the linear level".to_owned())
+}
+
+/// The loops around the uops of a linear kernel, up to one of them. A loop is named by the position
+/// of its range.
+#[derive(Default)]
+struct Loops {
+    /// The loops that have not ended, the innermost last.
+    open: Vec<usize>,
+    /// The loops that each uop is in.
+    around: Vec<Vec<usize>>,
+}
+
+impl Loops {
+    /// Checks that the sources of the next uop are before it, and not in loops that have ended. Two
+    /// kinds of sources may be: the range that `endrange` ends, and an accumulator, whose last
+    /// value is read.
+    fn check_sources(&self, linear: &Linear, position: usize) -> Result<(), String> {
+        let uop = &linear.uops[position];
+        for source in uop.src.iter().map(|source| *source as usize) {
+            ensure(source < position, || format!("source {source} is not before it"))?;
+            let is_closing = uop.op == Op::EndRange || linear.uops[source].op == Op::DefineAcc;
+            let is_visible = self.around[source].iter().all(|range| self.open.contains(range));
+            ensure(is_closing || is_visible, || {
+                format!("source {source} is in a loop that has ended")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks that loops are nested, launched ranges outermost, and that no value is carried across
+    /// the iterations of a launched range; then adds the next uop.
+    fn advance(&mut self, linear: &Linear, position: usize) -> Result<(), String> {
+        let uop = &linear.uops[position];
+        let is_loop = |range: &usize| !is_launched(&linear.uops[*range]);
+        let problem = match uop.op {
+            Op::Assign if self.open.iter().any(|range| carries(linear, uop, *range)) => {
+                Some("it carries a value across iterations of a launched range".to_owned())
+            }
+            Op::Range if is_launched(uop) && self.open.iter().any(is_loop) => {
+                Some("a launched range is inside a loop".to_owned())
+            }
+            Op::Range => {
+                self.open.push(position);
+                None
+            }
+            Op::EndRange if self.open.pop() != Some(uop.src[0] as usize) => {
+                Some(format!("range {} is not the innermost open one", uop.src[0]))
+            }
+            _ => None,
+        };
+        self.around.push(self.open.clone());
+        problem.map_or(Ok(()), Err)
     }
 }
 
