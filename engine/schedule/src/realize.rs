@@ -38,11 +38,14 @@ pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
     for node in &viewed.order {
         chooser.apply_chain_rules(node);
     }
+    // Rule 5 depends on the kernels that a node is fused into, and these on the buffers so far. The
+    // reductions are found again, since more nodes have buffers.
     chooser.find_kernels(&viewed.order);
     chooser.reductions.clear();
     for node in &viewed.order {
         chooser.end_reductions(node);
     }
+    // A chain that has ended is a kernel of its own. No reduction is computed in several kernels.
     chooser.find_kernels(&viewed.order);
     for node in &viewed.order {
         if node.op() == Op::ReduceAxis && chooser.kernels.get(node) == Some(&Kernels::Several) {
@@ -97,12 +100,17 @@ enum Kernels {
 /// The choice of the nodes that get a buffer, so far.
 #[derive(Default)]
 struct Chooser {
+    /// The nodes that get a buffer.
     realized: FxHashSet<UOp>,
     /// [`Options::rows`].
     rows: bool,
+    /// The chain of each node.
     chains: FxHashMap<UOp, Chain>,
+    /// The kernels that each node is fused into, by the buffers so far.
     kernels: FxHashMap<UOp, Kernels>,
+    /// The number of nodes that have the node as a source.
     user_counts: FxHashMap<UOp, u32>,
+    /// The reductions that are fused with a node; nodes with none are absent.
     reductions: FxHashMap<UOp, FusedReductions>,
 }
 
@@ -126,7 +134,7 @@ impl Chooser {
         }
     }
 
-    /// Returns whether a base must get a buffer because of a view (rules 2 and 3).
+    /// Returns whether the base of a view must get a buffer because of the view (rules 2 and 3).
     fn must_realize(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
         let chain = self.source_chain(base);
         let is_masked = tracker.views().iter().any(|view| view.mask().is_some());
@@ -147,7 +155,7 @@ impl Chooser {
         self.rows && reductions.is_some_and(|reductions| reductions.is_broadcast_by(tracker))
     }
 
-    /// Returns the chain of a source: a single load if the source has a buffer.
+    /// Returns the chain that a source adds to its user: a single load if the source has a buffer.
     fn source_chain(&self, src: &UOp) -> Chain {
         if src.op() == Op::Buffer || self.realized.contains(src) {
             return Chain { nodes: 1, loads: true, ..Chain::default() };
@@ -159,6 +167,7 @@ impl Chooser {
         is_computed(node) && !self.realized.contains(node)
     }
 
+    /// Computes the chain of a node from those of its sources.
     fn chain_of(&self, node: &UOp) -> Chain {
         let has_view = |node: &UOp| match (node.op(), node.arg()) {
             (Op::View, Arg::View(tracker)) => {
@@ -185,9 +194,9 @@ impl Chooser {
         chain
     }
 
-    /// Decides whether a chain is too long for a kernel, given that it is if each node counts once
-    /// for each path to it. With views it is too long, since each path may need nodes of its own.
-    /// Without views each node counts once.
+    /// Returns whether a chain is too long for a kernel. [`Chain::nodes`] says so, but it counts a
+    /// node once for each path to it. With views this is the right count, since each path may need
+    /// nodes of its own. Without views a kernel has each node once.
     fn is_too_long(&self, node: &UOp, chain: &Chain) -> bool {
         if chain.has_view {
             return true;
@@ -205,7 +214,7 @@ impl Chooser {
         false
     }
 
-    /// Gives the source of `node` with the longest chain a buffer.
+    /// Gives a buffer to that source of `node` which has the longest chain.
     fn realize_longest(&mut self, node: &UOp) {
         let sources = node.src().iter().map(|src| split(src).0);
         let fused = sources.filter(|src| self.is_fused(src));
@@ -218,7 +227,8 @@ impl Chooser {
         }
     }
 
-    /// Finds the kernels that each node is fused into, and counts its users.
+    /// Finds the kernels that each node is fused into, and counts its users. Users come before
+    /// their sources, so the kernels of a user are known.
     fn find_kernels(&mut self, order: &[UOp]) {
         self.kernels.clear();
         self.user_counts.clear();
@@ -246,8 +256,8 @@ impl Chooser {
         }
     }
 
-    /// Applies rule 5: ends the chains of reductions in which `node` cannot be, and the chain at
-    /// `node` if several kernels use it.
+    /// Applies rule 5 to a node. Ends the chains of those sources in whose chains `node` cannot be,
+    /// and its own chain at `node` if several kernels use it.
     fn end_reductions(&mut self, node: &UOp) {
         let (reductions, ended) = self.fused_reductions(node);
         ended.iter().for_each(|src| self.end_chain(src));
