@@ -36,28 +36,29 @@ const KERNELS_PER_FILE: usize = 64;
 const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
 
-/// For kernels that compute in integers of 8 or 16 bits. When gcc 12 vectorises scalar code, it
-/// treats truth values as -1 if the compared type has as many bits: the maximum of 0, 1, 1, 1
-/// becomes 0. Other kernels keep the vectoriser, with which they compile faster: ten times if they
-/// are unrolled a lot.
+/// Flag against vectorised scalar code, for kernels that compute in integers of 8 or 16 bits. In
+/// such code gcc 12 treats truth values as -1 if the compared type has as many bits: the maximum of
+/// 0, 1, 1, 1 becomes 0. Other kernels keep the vectoriser, with which they compile faster: ten
+/// times if they are unrolled a lot.
 const NARROW_FLAG: &str = "-fno-tree-vectorize";
 
-/// Optimises for this machine; omitted if the compiler does not support it.
+/// Flag that optimises for this machine; omitted if the compiler does not support it.
 const NATIVE: &str = "-march=native";
 
-/// The engine vectorises by itself; omitted if the compiler does not support the flag, as clang.
-/// With loop vectors, gcc 12 loads wrong elements for two loads under one condition in a loop: 392
-/// of 1,584 loops that sum or store such loads were wrong, in all types.
+/// Flag against vectorised loops; omitted if the compiler does not support it, as clang. The engine
+/// vectorises by itself, and gcc 12 loads wrong elements for two loads under one condition in a
+/// vectorised loop: 392 of 1,584 loops that sum or store such loads were wrong, in all types.
 const NO_LOOP_VECTORS: &str = "-fno-tree-loop-vectorize";
 
-/// Touches each page of the stack in order, so that local arrays that are too large hit the guard
-/// page and not the memory behind it; omitted if the compiler does not support it.
+/// Flag that makes kernels touch each page of the stack in order, so that local arrays that are too
+/// large hit the guard page and not the memory behind it; omitted if the compiler does not support
+/// it.
 const STACK_PROBES: &str = "-fstack-clash-protection";
 
-/// For kernels of more than [`LONG_LINES`] lines; omitted if the compiler does not support it. More
-/// than half of gcc 12's time goes to combining three or four instructions. With pairs only, 11,500
-/// lines of 64-bit integers take 9 s instead of 15. Vector tiles are shorter, and up to 1.4 times
-/// as fast with all combinations.
+/// Flag that combines at most two instructions, for kernels of more than [`LONG_LINES`] lines;
+/// omitted if the compiler does not support it. More than half of gcc 12's time goes to combining
+/// three or four instructions: with pairs only, 11,500 lines of 64-bit integers take 9 s instead of
+/// 15. Vector tiles are shorter, and up to 1.4 times as fast with all combinations.
 const COMBINE_PAIRS: &str = "--param=max-combine-insns=2";
 
 /// A source that every working compiler compiles.
@@ -67,19 +68,19 @@ const PROBE_BYTES: usize = 4 << 20;
 /// The number of further attempts after a failed compile.
 const RETRIES: usize = 8;
 
-/// Macros that say what the compiler has vectors for, the bytes of a register and the number of
-/// registers; the longest first.
+/// Vector registers: the macro by which the compiler says that the machine has them, their bytes
+/// and their number. The longest are first.
 const VECTOR_REGISTERS: [(&str, u32, i64); 3] =
     [("__AVX512F__", 64, 32), ("__AVX2__", 32, 16), ("__SSE2__", 16, 16)];
 
-/// The same on other processors, such as Arm's. A compiler splits vectors that the processor does
-/// not have.
+/// Bytes and number of vector registers without such a macro, as on Arm's processors. A compiler
+/// splits vectors that the processor does not have.
 const OTHER_REGISTERS: (u32, i64) = (16, 32);
 
-/// Macros that say that a multiply-add is an instruction.
+/// Macros by which the compiler says that a multiply-add is an instruction.
 const FMA: [&str; 2] = ["__FMA__", "__ARM_FEATURE_FMA"];
 
-/// See [`COMBINE_PAIRS`].
+/// The number of lines beyond which a kernel gets the flag [`COMBINE_PAIRS`].
 const LONG_LINES: usize = 2048;
 
 /// A C compiler and its cache.
@@ -202,20 +203,23 @@ impl Compiler {
         load(&object).map(drop)
     }
 
+    /// The flags for the kernels of a file.
     fn flags_of(&self, file: &SourceFile) -> impl Iterator<Item = &'static str> {
         let narrow = file.kind.is_narrow.then_some(NARROW_FLAG);
         let long = self.long_flag.filter(|_| file.kind.is_long);
-        self.flags.clone().into_iter().chain(narrow).chain(long)
+        self.flags.iter().copied().chain(narrow).chain(long)
     }
 
-    /// Compiles a source file. After a failure it is compiled a few more times: if one succeeds,
-    /// the compiler was short of something, such as memory for one of the programs that it starts.
+    /// Compiles a source file. A failure is the machine's fault if the compiler fails for a trivial
+    /// file as well, or if it succeeds in another attempt: then it was short of something, such as
+    /// memory for one of the programs that it starts.
     fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
         let built = self.attempt(file, limit);
         let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {
             return built;
         };
-        // Probes before and after the attempts, since the machine may be at fault at any time.
+        // The trivial file is tried before and after, since the machine may recover or fail
+        // between.
         let machine_fault = self.probe().err().or_else(|| {
             let succeeds = (0..RETRIES).any(|_| self.attempt(file, limit).is_ok());
             let why = || format!("it failed and then did not for kernels {kernels}: {stderr}");
@@ -240,20 +244,13 @@ impl Compiler {
         std::fs::write(&source, &file.text).map_err(|why| failed("cannot write", &source, why))?;
         let stderr =
             File::create(&stderr_path).map_err(|why| failed("cannot write", &stderr_path, why))?;
-        let (program, first) = self.command.split_first().expect("a compiler was found by it");
-        let mut command = Command::new(program);
-        command
-            .args(first)
-            .args(self.flags_of(file))
-            .arg(&source)
-            .arg("-o")
-            .arg(&object)
-            .arg("-lm");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let mut command = command(&self.command);
+        command.args(self.flags_of(file)).arg(&source).arg("-o").arg(&object).arg("-lm");
+        command.stdout(Stdio::null()).stderr(stderr);
         // A compiler that is killed leaves its temporary files behind.
         command.env("TMPDIR", directory.path());
         let outcome = process::run(&mut command, limit)
-            .map_err(|why| failed("cannot run", Path::new(program), why))?;
+            .map_err(|why| failed("cannot run", Path::new(command.get_program()), why))?;
         let (compiler, kernels) = (self.command.join(" "), file.names.join(", "));
         let status = match outcome {
             Ok(status) => status,
@@ -309,13 +306,22 @@ impl Compiler {
 }
 
 /// Runs a command and returns its output and status.
-fn output(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
-    let Some((program, first)) = command.split_first() else {
-        return Err(std::io::ErrorKind::NotFound.into());
-    };
-    Command::new(program).args(first).args(arguments).stdin(Stdio::null()).output()
+fn output(words: &[String], arguments: &[&str]) -> std::io::Result<Output> {
+    command(words).args(arguments).output()
 }
 
+/// Makes a command of a program and its first arguments; its input is empty.
+fn command(words: &[String]) -> Command {
+    let (program, arguments) = words.split_first().expect("a command that is not blank");
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Loads a shared object.
+///
+/// # Errors
+/// The message of the loader.
 fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
     // Symbols are resolved at once: one that is missing is an error here, not the end of the
     // process at the first call.
@@ -325,6 +331,7 @@ fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
     // damaged); it has no initialisers and depends only on the C and math libraries.
     #[cfg(unix)]
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    // SAFETY: as above.
     #[cfg(not(unix))]
     let library = unsafe { libloading::Library::new(path) };
     library.map(|library| Arc::new(library.into())).map_err(|error| {
@@ -397,13 +404,15 @@ struct UniqueKernel {
 #[derive(Default)]
 struct UniqueKernels {
     list: Vec<UniqueKernel>,
+    /// The index in the list by the text of the body.
     number_of: FxHashMap<String, usize>,
+    /// The names in the list.
     names: FxHashSet<String>,
 }
 
 impl UniqueKernels {
-    /// Adds a kernel unless its text is known. Returns the number of the text, and the number of
-    /// iterations of the thread range; 1 without one.
+    /// Adds a kernel unless its text is known. Returns its index in the list, and the number of
+    /// iterations of its thread range; 1 without one.
     fn add(&mut self, kernel: &Linear, signature: &Signature) -> Result<(usize, usize), Error> {
         let threaded = threads::extract_iteration(kernel);
         let (body_kernel, iterations) =
@@ -452,7 +461,7 @@ impl UniqueKernels {
     }
 }
 
-/// Makes a name an identifier that neither the prelude nor C uses.
+/// Turns a name into an identifier that neither the prelude nor C uses.
 fn identifier(name: &str) -> String {
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     if (name.starts_with("E_") || name.starts_with("r_")) && name.chars().all(is_word) {
