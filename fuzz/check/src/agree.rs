@@ -150,9 +150,9 @@ pub fn agree(
     agree_in_steps(programs, backends, None, &mut |_| {})
 }
 
-/// As [`agree`]. Programs of a hunt come with their numbers: each backend then runs those that it
-/// [takes](Backend::takes). `began` is called with "oracle" before the oracle runs, and with the
-/// name of each backend before that runs.
+/// Does what [`agree`] does. Programs of a hunt come with their numbers: each backend then runs
+/// those that it [takes](Backend::takes). `began` is called with "oracle" before the oracle runs,
+/// and with the name of each backend before that backend runs.
 pub fn agree_in_steps(
     programs: &[&Program],
     backends: &[Box<dyn Backend>],
@@ -168,15 +168,16 @@ pub fn agree_in_steps(
     let mut strict = strict::References::default();
     for backend in backends {
         began(backend.name());
+        let takes =
+            |position: usize| numbers.is_none_or(|numbers| backend.takes(numbers[position]));
         let mut chosen = Vec::new();
         for (position, program) in programs.iter().enumerate() {
-            if numbers.is_some_and(|numbers| !backend.takes(numbers[position])) {
+            if expected[position].is_err() || !takes(position) {
                 continue;
             }
-            match (&expected[position], backend.supports(program)) {
-                (Err(_), _) => {}
-                (Ok(_), Some(reason)) => tally.skip(backend.name(), &reason),
-                (Ok(_), None) => chosen.push(position),
+            match backend.supports(program) {
+                Some(reason) => tally.skip(backend.name(), &reason),
+                None => chosen.push(position),
             }
         }
         let batch: Vec<&Program> = chosen.iter().map(|position| programs[*position]).collect();
@@ -188,25 +189,17 @@ pub fn agree_in_steps(
                 tally.skip(backend.name(), reason);
                 continue;
             }
+            let program = programs[position];
             let before = tally.unspecified_elements;
-            // Strict mode adds in order; the usual bounds are too narrow for a long sum of that.
-            let in_order = backend.is_strict().then(|| {
-                let signs = backend.keeps_zero_signs();
-                let judged = judge(expected, &outcome, signs, &mut Tally::default());
-                judged.and_then(|_| gradiff_oracle::evaluate_in_order(programs[position]).ok())
-            });
-            let in_order = in_order.flatten();
-            let expected = in_order.as_ref().unwrap_or(expected);
-            let judged = judge(expected, &outcome, backend.keeps_zero_signs(), &mut tally);
-            let judged = judged.or_else(|| {
+            let wrong = judge_in_mode(&**backend, program, expected, &outcome, &mut tally);
+            let wrong = wrong.or_else(|| {
                 let Outcome::Values(values) = &outcome else { return None };
-                let is_strict = backend.is_strict();
-                let reference = is_strict.then(|| strict.of(position, programs[position]));
+                let reference = backend.is_strict().then(|| strict.of(position, program));
                 let difference = reference.flatten()?.difference(values)?;
                 tally.mismatches += 1;
                 Some((Kind::Mismatch, difference))
             });
-            if let Some((kind, detail)) = judged {
+            if let Some((kind, detail)) = wrong {
                 let backend = backend.name().to_string();
                 failures.push((position, Failure { backend, kind, detail }));
             }
@@ -226,6 +219,25 @@ pub fn agree_in_steps(
     }
     failures.sort_by_key(|(position, _)| *position);
     (tally, failures)
+}
+
+/// Judges the outcome of a backend and counts it. A long sum of strict mode, which adds in order,
+/// may be beyond the usual bounds; if it is, those of a sum in order apply.
+fn judge_in_mode(
+    backend: &dyn Backend,
+    program: &Program,
+    expected: &[Expected],
+    outcome: &Outcome,
+    tally: &mut Tally,
+) -> Option<(Kind, String)> {
+    let keeps_zero_signs = backend.keeps_zero_signs();
+    if backend.is_strict()
+        && judge(expected, outcome, keeps_zero_signs, &mut Tally::default()).is_some()
+        && let Ok(in_order) = gradiff_oracle::evaluate_in_order(program)
+    {
+        return judge(&in_order, outcome, keeps_zero_signs, tally);
+    }
+    judge(expected, outcome, keeps_zero_signs, tally)
 }
 
 /// Evaluates a program with the oracle. A panic of the oracle becomes an error message, as its
@@ -261,7 +273,7 @@ pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Misma
     format!("element {} of output {output} is {found}, expected {}", at.index, at.expected)
 }
 
-/// Copies the values, with the expected sign for each zero.
+/// Copies the values, with the expected sign for each zero that has the wrong one.
 fn with_signs_of(expected: &Expected, value: &Array) -> Array {
     let mut value = value.clone();
     if !value.dtype.is_float() {

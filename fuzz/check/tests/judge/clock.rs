@@ -3,7 +3,26 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Seconds of CPU time so far; if the system does not tell, seconds since the first call.
+/// A limit on CPU seconds, counted from its creation.
+pub(crate) struct Budget {
+    /// The value of [`cpu_seconds`] at which it is spent.
+    end: f64,
+}
+
+impl Budget {
+    /// Makes a budget of this many seconds from now.
+    pub(crate) fn of(seconds: u64) -> Budget {
+        Budget { end: cpu_seconds() + seconds as f64 }
+    }
+
+    /// Returns whether the seconds are over.
+    pub(crate) fn is_spent(&self) -> bool {
+        cpu_seconds() >= self.end
+    }
+}
+
+/// Returns the seconds of CPU time so far. On systems without `/proc` it returns the seconds since
+/// the first call.
 pub(crate) fn cpu_seconds() -> f64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = START.get_or_init(Instant::now);
@@ -13,32 +32,15 @@ pub(crate) fn cpu_seconds() -> f64 {
         .map_or_else(|| start.elapsed().as_secs_f64(), |ticks| ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// Unit of CPU times on Linux, on every machine that Rust supports.
+/// The unit of CPU times in `/proc`. It is the same on every machine on which Rust has Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Sum of the user and system times of the process and of its children: fields 14 to 17 of the
-/// line. The second field is a name in brackets, which may contain spaces.
+/// Sums the user and system times of the process and of its children, which are fields 14 to 17 of
+/// the line. The second field is a name in brackets, which may contain spaces and brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
-}
-
-/// A limit on CPU seconds, counted from its creation.
-pub(crate) struct Budget {
-    end: f64,
-}
-
-impl Budget {
-    /// A budget of so many seconds from now.
-    pub(crate) fn of(seconds: u64) -> Budget {
-        Budget { end: cpu_seconds() + seconds as f64 }
-    }
-
-    /// Returns whether the seconds are over.
-    pub(crate) fn is_spent(&self) -> bool {
-        cpu_seconds() >= self.end
-    }
 }
 
 #[test]
