@@ -39,7 +39,8 @@ pub struct ParsedRule {
 }
 
 impl ParsedRule {
-    /// Parses a row. The order of rules is not checked: see [`RuleSet::load`](crate::RuleSet::load).
+    /// Parses a row. The order of rules is not checked:
+    /// [`RuleSet::load`](crate::RuleSet::load) does.
     ///
     /// # Errors
     /// The part that cannot be parsed, or the name that is not bound.
