@@ -77,8 +77,8 @@ fn tokens(text: &str) -> Vec<&str> {
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let size = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("r#\"") {
-            rest[3..].find("\"#").map_or(rest.len(), |end| end + 5)
+        } else if let Some(raw) = rest.strip_prefix("r#\"") {
+            raw.find("\"#").map_or(rest.len(), |end| end + 5)
         } else if first == '"' {
             end_of_string(rest)
         } else if let Some(size) = end_of_char(rest) {
