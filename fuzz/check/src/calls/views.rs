@@ -52,9 +52,9 @@ pub(super) fn views(draw: &mut Draw) -> Result<(), String> {
     })
 }
 
-/// Pads parts of an array until the lowest or the highest address, padding included, is the last one
-/// that is allowed, or the first that is not: the negated lowest one and the highest one plus one
-/// are 64-bit integers, too.
+/// Pads parts of an array until the lowest or the highest address, padding included, is the last
+/// one that is allowed, or the first that is not: the negated lowest one and the highest one plus
+/// one are 64-bit integers, too.
 fn limits(draw: &mut Draw) -> Result<(), String> {
     let outer = 34 + draw.below(7);
     let inner = 62 - outer + draw.below(2 * outer - 62);
