@@ -40,9 +40,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gradiff-skip", &[]),
     ("gradiff-corpus", &[]),
     ("gradiff-oracle", &["gradiff-corpus"]),
+    ("gradiff-eval", &["gradiff-graph", "gradiff-view"]),
     ("gradiff-gen", &["gradiff-corpus"]),
-    ("gradiff-rules", &["gradiff-graph", "gradiff-rewrite"]),
-    ("gradiff-check", &["gradiff-corpus", "gradiff", "gradiff-oracle", "gradiff-rules"]),
+    ("gradiff-rules", &["gradiff-graph", "gradiff-rewrite", "gradiff-eval"]),
+    (
+        "gradiff-check",
+        &["gradiff-corpus", "gradiff", "gradiff-eval", "gradiff-oracle", "gradiff-rules"],
+    ),
     ("gradiff-cli", &["gradiff-gen", "gradiff-check", "gradiff-corpus", "gradiff-rules"]),
     ("gradiff-fuzz", &["gradiff-corpus", "gradiff-gen", "gradiff-check"]),
 ];

@@ -2,10 +2,9 @@
 //!
 //! In: `Sink(Store(data0, value))` whose loads, constants and stores carry shape trackers. Out: a
 //! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. First the passes of
-//! [`PASSES`] run, each from graph to graph, so that the kernel can be printed and, with
-//! [`interpret`], run after any of them; then those of [`LINEAR_PASSES`]. This crate knows no
-//! device and no buffer: arrays are slots, and [`Target`](gradiff_graph::Target) says what a device
-//! supports.
+//! [`PASSES`](passes::PASSES) run, each from graph to graph, so that the kernel can be printed and evaluated after
+//! any of them; then those of [`LINEAR_PASSES`](passes::LINEAR_PASSES). This crate knows no device and no buffer: arrays
+//! are slots, and [`Target`](gradiff_graph::Target) says what a device supports.
 
 mod cache_inputs;
 mod cascade;
@@ -14,7 +13,6 @@ mod error;
 mod expand;
 mod extent;
 mod fragments;
-mod interpret;
 mod interval;
 mod legalize;
 mod linearize;
@@ -30,13 +28,14 @@ mod sink;
 mod transcendental;
 
 pub use error::Error;
-pub use interpret::interpret;
-pub use linearize::linearize;
 pub use name::name;
-pub use opt::{
-    Loop, Loops, Matmul, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
-};
-pub use pass::{
-    Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, Options, PASSES, Pass,
-    Stages, lower, stages,
-};
+pub use opt::{Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops};
+pub use pass::{Options, Stages, lower, stages};
+
+/// The passes one by one, for those who look at or check each.
+pub mod passes {
+    pub use crate::linearize::linearize;
+    pub use crate::pass::{
+        Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, PASSES, Pass,
+    };
+}

@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradiff_graph::{BoundedLinear, Linear, Target, UOp};
-use gradiff_kernel::{Context, Opt, Options, PASSES, Setting, Strategy};
+use gradiff_kernel::{Opt, Options, Setting, Strategy};
+use gradiff_kernel::passes::{Context, PASSES};
 use gradiff_rewrite::Trace;
 use gradiff_runtime::{Cache, Device, Executable, Memory};
 use rustc_hash::{FxHashSet, FxHasher};

@@ -4,7 +4,7 @@
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op, Target};
-use gradiff::kernel::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
+use gradiff::kernel::passes::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::render::LANGUAGES;
 use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;
@@ -101,7 +101,7 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     if let Some(detail) = wrong_target() {
         return suspect("target", "kernel", detail);
     }
-    if problem.contains(crate::linear::NOT_WRAPPED) {
+    if problem.contains(gradiff_eval::linear::NOT_WRAPPED) {
         return suspect("render", "render", problem.to_string());
     }
     let is_difference = problem.contains(" of output ");
@@ -160,7 +160,7 @@ fn blamed(stage: &str, crate_name: &str, detail: String) -> Option<Blame> {
 /// refusal.
 fn wrong(
     expected: &[Expected],
-    outputs: impl FnOnce() -> Result<Vec<stages::Elements>, String>,
+    outputs: impl FnOnce() -> Result<Vec<gradiff_eval::Elements>, String>,
 ) -> Option<String> {
     match crate::catch(outputs).and_then(|outputs| outputs) {
         Ok(outputs) => stages::judge(expected, &outputs),
@@ -196,7 +196,7 @@ fn in_graph(
         let outputs = stages::graph(program)?;
         Ok(outputs.iter().map(gradiff::Tensor::uop).collect())
     };
-    let evaluated = || crate::tensors::evaluate(&graph()?, read);
+    let evaluated = || gradiff_eval::graph::evaluate(&graph()?, read);
     if let Some(detail) = wrong(expected, evaluated) {
         return blamed("tensor", "tensor", detail);
     }
@@ -211,7 +211,7 @@ fn in_graph(
     };
     for (pass, outputs) in passes.iter().take_while(|(pass, _)| *pass != "kernels") {
         let crate_name = if *pass == "views" { "view" } else { "schedule" };
-        let evaluated = || crate::tensors::evaluate(outputs, &mut stages::contents);
+        let evaluated = || gradiff_eval::graph::evaluate(outputs, &mut stages::contents);
         if let Some(detail) = wrong(expected, evaluated) {
             return blamed(pass, crate_name, detail);
         }
@@ -253,9 +253,9 @@ fn in_kernels(
     let linear_passes = LINEAR_PASSES.iter().map(|pass| pass.name);
     for (number, pass) in [LINEARIZE.name].into_iter().chain(linear_passes).enumerate() {
         began(pass, "kernel");
-        let run = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
+        let run = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
             let linears = stages::passed(ast, configuration)?.linears;
-            crate::linear::run(whole_products(&linears, number), memories)
+            gradiff_eval::linear::run(whole_products(&linears, number), memories)
         };
         if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Run(run))) {
             return blamed(pass, "kernel", detail);
@@ -278,7 +278,7 @@ fn whole_products<'a>(linears: &'a [(&'static str, Linear)], number: usize) -> &
 pub(crate) fn crate_of_graph(
     graph: &UOp,
     configuration: &Configuration,
-    is_right: &dyn Fn(&stages::Elements) -> bool,
+    is_right: &dyn Fn(&gradiff_eval::Elements) -> bool,
 ) -> &'static str {
     let roots = [graph.clone()];
     let schedule = crate::catch(|| gradiff::schedule::schedule(&roots, &configuration.schedule));
@@ -297,9 +297,9 @@ pub(crate) fn crate_of_graph(
             return if is_rules(pass.name) { "rewrite" } else { "kernel" };
         }
     }
-    let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
+    let linear = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
         let linear = stages::lowered(ast, configuration)?;
-        crate::linear::run(&linear, memories)
+        gradiff_eval::linear::run(&linear, memories)
     };
     if holds(&mut Level::Run(linear)) { "runtime" } else { "kernel" }
 }
@@ -589,13 +589,13 @@ fn by_hand(
     program: &Program,
     configuration: &Configuration,
     device: &str,
-) -> Result<Vec<stages::Elements>, String> {
+) -> Result<Vec<gradiff_eval::Elements>, String> {
     let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
     let lowered = |item: &gradiff::schedule::Item| stages::lowered(&item.ast, configuration);
     let linears: Vec<BoundedLinear> =
         schedule.items.iter().map(lowered).collect::<Result<_, String>>()?;
     crate::engine::run_in_order(device, &schedule, &linears)?;
-    crate::tensors::evaluate(&schedule.outputs, &mut stages::contents)
+    gradiff_eval::graph::evaluate(&schedule.outputs, &mut stages::contents)
 }
 
 /// Returns whether a compiler that is asked directly takes the texts in C of all kernels; `None`

@@ -82,7 +82,7 @@ number!(i32, |value: i32, dtype| if dtype == DType::Bool { (value != 0).into() }
 number!(i128, cut_wide);
 
 fn cut_wide(value: i128, dtype: DType) -> i128 {
-    let rest = i128::BITS - crate::scalar::bits(dtype);
+    let rest = i128::BITS - gradiff_eval::scalar::bits(dtype);
     match dtype {
         DType::Bool => i128::from(value != 0),
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => value << rest >> rest,
@@ -186,7 +186,7 @@ impl<T: Number> Column<T> {
     /// Applies an op to two operands of one dtype, integers or bools.
     pub(crate) fn binary(op: ExprBinary, dtype: DType, x: &Column<T>, y: &Column<T>) -> Column<T> {
         let is_divisor = |y| y != T::default();
-        let bits = T::of(crate::scalar::bits(dtype).into());
+        let bits = T::of(gradiff_eval::scalar::bits(dtype).into());
         let is_shift = |y| T::default() <= y && y < bits;
         match op {
             ExprBinary::Add => x.zip(y, |x, y| x.add(y).cut(dtype)),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, OPS, Op, Target, UOp, verify};
-use gradiff::kernel::{Context, PASSES};
+use gradiff::kernel::passes::{Context, PASSES};
 use gradiff::rewrite::{Claim, Mode, Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};
 

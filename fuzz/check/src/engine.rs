@@ -8,11 +8,12 @@ use gradiff::rewrite::Mode;
 use gradiff::runtime::{Device, Executable};
 use gradiff::{Engine, Plan, PlannedKernel, Tensor};
 use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
+use gradiff_eval::Elements;
 
 use crate::linear::Uops;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::stages::{Configuration, Elements};
+use crate::stages::Configuration;
 use crate::{Backend, Outcome, translate};
 
 /// Number of consecutive programs that take the same turn, so that they share a call of a

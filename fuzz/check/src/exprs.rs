@@ -4,12 +4,12 @@
 use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable};
 use gradiff::rewrite::{Options, Trace, bounds, rewrite, symbolic};
 use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary, Var};
+use gradiff_eval::scalar;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::columns::{Column, Number};
 use crate::culprit::{is_endless, short};
-use crate::scalar;
 
 /// Maximal number of points that are checked; if an expression has fewer, all are.
 const POINTS: usize = 600;

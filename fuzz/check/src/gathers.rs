@@ -7,10 +7,10 @@
 use gradiff::UOp;
 use gradiff::graph::{Arg, Constant, DType, Dims, Op};
 use gradiff::view::ShapeTracker;
+use gradiff_eval::Elements;
 
 use crate::calls::Draw;
 use crate::nests::{array, constant, elements, judge};
-use crate::stages::Elements;
 use crate::trees::PREFIX;
 
 /// Number of values of the narrow types.

@@ -10,14 +10,12 @@ use std::collections::HashMap;
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, Op, Target};
-use gradiff::kernel::{
-    Context, LINEAR_PASSES, LINEARIZE, Opt, OptOp, Options, PASSES, Setting, Strategy, apply,
-    check as check_opt, linearize, loops,
-};
+use gradiff::kernel::passes::{Context, LINEAR_PASSES, LINEARIZE, PASSES, linearize};
+use gradiff::kernel::{Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, loops};
 use gradiff::rewrite::{Mode, Trace};
+use gradiff_eval::Elements;
 
 use crate::calls::Draw;
-use crate::stages::Elements;
 use crate::trees::{LOOPS, replaced};
 
 /// Maximal number of nodes of a kernel whose loops are all expanded.
@@ -90,7 +88,7 @@ pub(crate) fn check(
             .map_err(|error| report(error.to_string()))?;
     }
     let mut found = memories.to_vec();
-    crate::linear::run(&linear, &mut found)
+    gradiff_eval::linear::run(&linear, &mut found)
         .and_then(|()| compare(&found))
         .map_err(|problem| report(format!("{problem}\n{linear}")))
 }

@@ -7,15 +7,15 @@
 use gradiff::UOp;
 use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Target, TensorCore};
 use gradiff::kernel::{
-    Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, draw as draw_opts,
-    interpret, legal, loops, stages,
+    Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, draw as draw_opts, legal,
+    loops, stages,
 };
 use gradiff::rewrite::Mode;
 use gradiff::view::ShapeTracker;
+use gradiff_eval::kernel::interpret;
+use gradiff_eval::{Elements, scalar};
 
 use crate::calls::Draw;
-use crate::scalar;
-use crate::stages::Elements;
 
 /// Prefix of this check's reports.
 pub(crate) const PREFIX: &str = "matrix product";
@@ -215,8 +215,7 @@ impl Drawn {
         };
         let interpreted = |kernel: &UOp| {
             let mut memories = self.memories();
-            crate::catch(|| interpret(kernel, &mut memories))?
-                .map_err(|error| error.to_string())?;
+            crate::catch(|| interpret(kernel, &mut memories))??;
             compare(&memories[0])
         };
         interpreted(tree).map_err(|problem| format!("the tree: {problem}"))?;
@@ -232,7 +231,7 @@ impl Drawn {
             interpreted(kernel).map_err(|problem| report(pass, problem))?;
         }
         let mut memories = self.memories();
-        crate::linear::run(&stages.linear, &mut memories)
+        gradiff_eval::linear::run(&stages.linear, &mut memories)
             .and_then(|()| compare(&memories[0]))
             .map_err(|problem| report("linearize", format!("{problem}\n{}", *stages.linear)))
     }

@@ -7,14 +7,15 @@
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op};
-use gradiff::kernel::{interpret, lower};
+use gradiff::kernel::lower;
 use gradiff::rewrite::Trace;
 use gradiff::view::ShapeTracker;
+use gradiff_eval::kernel::interpret;
+use gradiff_eval::{Elements, scalar};
 
 use crate::calls::Draw;
-use crate::stages::Elements;
+use crate::lowering;
 use crate::trees::{LOOPS, PREFIX, options, target};
-use crate::{lowering, scalar};
 
 /// Largest absolute value of an element.
 const VALUE_MAX: i64 = 1 << 20;
@@ -113,7 +114,7 @@ pub(crate) fn judge(
     let (name, target) = target(draw);
     let options = options(draw);
     let mut found = memories.to_vec();
-    crate::catch(|| interpret(tree, &mut found))?.map_err(|error| error.to_string())?;
+    crate::catch(|| interpret(tree, &mut found))??;
     let compare = |found: &[Elements]| {
         expected.iter().try_for_each(|(slot, expected)| compare(&found[*slot], expected))
     };
@@ -121,7 +122,7 @@ pub(crate) fn judge(
     match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
         Ok(kernel) => {
             let mut found = memories.to_vec();
-            crate::linear::run(&kernel, &mut found).and_then(|()| compare(&found)).map_err(
+            gradiff_eval::linear::run(&kernel, &mut found).and_then(|()| compare(&found)).map_err(
                 |problem| {
                     let opts = &options.opts;
                     format!("for {name}, {opts:?}: {problem}\n{}", *kernel)
@@ -499,7 +500,7 @@ mod tests {
                     let kernel = lower(&tree, &target, &options, &mut Trace::default());
                     let kernel = kernel.expect("the opts are legal");
                     let mut found = vec![elements(DType::F32, &values); 2];
-                    crate::linear::run(&kernel, &mut found)
+                    gradiff_eval::linear::run(&kernel, &mut found)
                         .and_then(|()| compare(&found[0], &elements(DType::F32, &expected)))
                         .unwrap_or_else(|why| panic!("for {name}, {opts:?}: {why}"));
                 }

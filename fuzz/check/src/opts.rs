@@ -4,12 +4,14 @@
 
 use gradiff::UOp;
 use gradiff::graph::Target;
-use gradiff::kernel::{Opt, OptOp, PASSES, Setting, Strategy, apply, draw, legal};
+use gradiff::kernel::passes::PASSES;
+use gradiff::kernel::{Opt, OptOp, Setting, Strategy, apply, draw, legal};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff_corpus::Program;
+use gradiff_eval::Elements;
 use gradiff_oracle::Expected;
 
-use crate::stages::{self, Configuration, Elements, Level};
+use crate::stages::{self, Configuration, Level};
 
 /// The sequences that are tried on each kernel.
 #[derive(Clone, Debug)]

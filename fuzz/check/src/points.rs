@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use gradiff::graph::{Arg, Axis, AxisKind, Constant, DType, Dims, Global, Op, UOp, Variable};
 use gradiff::rewrite::{Bounds, Options, Step, Trace, bounds, rewrite, symbolic};
+use gradiff_eval::scalar;
 
 use crate::calls::Draw;
-use crate::scalar;
 
 /// Prefix of this check's reports.
 pub(crate) const SAID: &str = "small expression";

@@ -2,17 +2,16 @@
 //! do not use the stages after it.
 
 use gradiff::graph::{BoundedLinear, Buffer, Constant, Target};
-use gradiff::kernel::{Opt, Strategy, interpret};
+use gradiff::kernel::{Opt, Strategy};
 use gradiff::render::{LANGUAGES, Language};
 use gradiff::rewrite::Trace;
 use gradiff::schedule::Schedule;
 use gradiff::{Tensor, UOp};
 use gradiff_corpus::{Array, Case, Program};
+use gradiff_eval::Elements;
+use gradiff_eval::kernel::interpret;
 use gradiff_oracle::Expected;
 use std::collections::HashMap;
-
-/// Elements of a tensor or of a parameter; `None` is undefined or not written yet.
-pub(crate) type Elements = Vec<Option<Constant>>;
 
 /// Names of the stages that `show` prints, besides the languages.
 const STAGES: [&str; 5] = ["program", "graph", "schedule", "kernel", "uops"];
@@ -188,14 +187,14 @@ pub(crate) fn run(schedule: &Schedule, level: &mut Level<'_>) -> Result<Vec<Elem
         }
         match level {
             Level::Graph(make) => {
-                interpret(&make(&item.ast)?, &mut memories).map_err(|e| e.to_string())?;
+                interpret(&make(&item.ast)?, &mut memories)?;
             }
             Level::Run(run) => run(&item.ast, &mut memories)?,
         }
         let written = memories.swap_remove(0);
         results.insert(item.buffers[0].clone(), written);
     }
-    crate::tensors::evaluate(&schedule.outputs, &mut |buffer| match results.get(buffer) {
+    gradiff_eval::graph::evaluate(&schedule.outputs, &mut |buffer| match results.get(buffer) {
         Some(elements) => Ok(elements.clone()),
         None => contents(buffer),
     })

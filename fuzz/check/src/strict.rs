@@ -19,8 +19,9 @@ use std::collections::HashMap;
 use gradiff::graph::{Constant, Linear, Op};
 use gradiff::{Tensor, UOp};
 use gradiff_corpus::{Array, Program};
+use gradiff_eval::Elements;
 
-use crate::stages::{self, Elements};
+use crate::stages;
 
 /// Returns whether more than one result of a node is right.
 fn is_free(node: &UOp) -> bool {
@@ -57,7 +58,7 @@ impl Reference {
     fn new(program: &Program) -> Option<Reference> {
         let outputs = crate::catch(|| stages::graph(program)).and_then(|outputs| outputs).ok()?;
         let roots: Vec<_> = outputs.iter().map(Tensor::uop).collect();
-        let values = crate::catch(|| crate::tensors::evaluate(&roots, &mut stages::contents));
+        let values = crate::catch(|| gradiff_eval::graph::evaluate(&roots, &mut stages::contents));
         let values = values.and_then(|values| values).ok()?;
         let outputs = roots.iter().zip(values).map(|(root, elements)| {
             let is_exact = root.toposort().iter().all(|node| !is_free(node));

@@ -5,11 +5,11 @@
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op};
-use gradiff::kernel::interpret;
 use gradiff::rewrite::{Options, Trace, collapse, rewrite, symbolic};
+use gradiff_eval::Elements;
+use gradiff_eval::kernel::interpret;
 
 use crate::calls::Draw;
-use crate::stages::Elements;
 
 /// Prefix of this check's reports.
 pub const PREFIX: &str = "sum of choices";
@@ -149,7 +149,7 @@ impl Drawn {
         let table = self.table.iter().map(|value| Some(Constant::int(self.dtype, (*value).into())));
         let mut memories: Vec<Elements> =
             vec![vec![None; self.outer_size as usize], table.collect()];
-        crate::catch(|| interpret(kernel, &mut memories))?.map_err(|error| error.to_string())?;
+        crate::catch(|| interpret(kernel, &mut memories))??;
         let value = |element: &Option<Constant>| element.and_then(|value| value.to_int());
         let values = memories[0].iter().map(|element| value(element).map(|value| value as i64));
         values.collect::<Option<_>>().ok_or_else(|| String::from("an element is not stored"))

@@ -13,14 +13,16 @@ use gradiff::graph::{
     Arg, Constant, DType, Dims, FUNCTIONS, Global, Instruction, Linear, Op, Target, Thresholds,
     parse_text,
 };
-use gradiff::kernel::{Options, Strategy, interpret, linearize, lower, stages};
+use gradiff::kernel::passes::linearize;
+use gradiff::kernel::{Options, Strategy, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
 use gradiff::view::ShapeTracker;
+use gradiff_eval::kernel::interpret;
+use gradiff_eval::{Elements, scalar};
 
 use crate::calls::Draw;
-use crate::stages::Elements;
-use crate::{lowering, scalar};
+use crate::lowering;
 
 /// Prefix of this check's reports.
 pub(crate) const PREFIX: &str = "kernel tree";
@@ -379,13 +381,13 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     let thresholds = target.thresholds;
     let expected = drawn.naive();
     let mut memories = drawn.memories();
-    crate::catch(|| interpret(tree, &mut memories))?.map_err(|error| error.to_string())?;
+    crate::catch(|| interpret(tree, &mut memories))??;
     compare(&memories[0], &expected).map_err(|problem| format!("the tree: {problem}"))?;
     match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
         Ok(kernel) => {
             check_ops(&kernel, &target).map_err(|op| format!("for {name}: {op}\n{}", *kernel))?;
             let mut memories = drawn.memories();
-            crate::linear::run(&kernel, &mut memories)?;
+            gradiff_eval::linear::run(&kernel, &mut memories)?;
             compare(&memories[0], &expected)
                 .map_err(|problem| format!("for {name}: {problem}\n{}", *kernel))?;
         }

@@ -24,8 +24,9 @@ pub(crate) use apply::range;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
 pub(crate) use heuristic::stride;
-pub use legal::{Loop, Loops, check, draw, legal, loops};
-pub use tensor_cores::Matmul;
+pub(crate) use legal::{Loop, Loops};
+pub use legal::{check, draw, legal, loops};
+pub(crate) use tensor_cores::Matmul;
 
 /// The kind of a loop transformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,8 @@
 //! The opts that the heuristics choose for typical kernels, which must not change their results.
 
+use gradiff_eval::kernel::interpret;
 use gradiff_graph::{Constant, DType, Instruction, Linear, Op, Target, UOp};
-use gradiff_kernel::{Options, Strategy, interpret, stages};
+use gradiff_kernel::{Options, Strategy, stages};
 use gradiff_view::ShapeTracker;
 
 use crate::common::random::{load, plain, reduce, sink};

@@ -1,10 +1,10 @@
 //! Matrix products by tensor cores: drawn ones compute the same after each pass, and refusals give
 //! the reason.
 
+use gradiff_eval::kernel::interpret;
 use gradiff_graph::{Arg, Constant, DType, Groups, Op, TENSOR_CORES, Target, TensorCore, UOp};
 use gradiff_kernel::{
-    Opt, OptOp, Options, Setting, Strategy, apply, check, draw, heuristic, interpret, legal, loops,
-    stages,
+    Opt, OptOp, Options, Setting, Strategy, apply, check, draw, heuristic, legal, loops, stages,
 };
 use gradiff_rewrite::Mode;
 use gradiff_view::ShapeTracker;

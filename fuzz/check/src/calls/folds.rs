@@ -1,10 +1,10 @@
 //! Folding: ops over constants, against the scalar meanings of this crate.
 
 use gradiff::graph::{Constant, DType, OPS, Op, evaluate};
+use gradiff_eval::scalar;
 
 use super::Draw;
 use super::values::special;
-use crate::scalar;
 
 /// Number of folds of a call.
 const FOLDS: usize = 200;

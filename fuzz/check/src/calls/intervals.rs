@@ -3,9 +3,9 @@
 
 use gradiff::graph::interval::{binary, unary};
 use gradiff::graph::{Constant, DType, Interval, Op};
+use gradiff_eval::scalar;
 
 use super::Draw;
-use crate::scalar;
 
 /// Number of intervals of a check, and before a crate is blamed.
 const INTERVALS: usize = 60;

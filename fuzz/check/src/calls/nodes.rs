@@ -7,10 +7,10 @@
 use gradiff::graph::{
     Arg, Buffer, DType, Dims, Global, OPS, Op, Pairs, UOp, verify, verify_tree_node,
 };
+use gradiff_eval::scalar;
 
 use super::Draw;
 use crate::kernels::{Typing, elementwise};
-use crate::scalar;
 
 /// Number of nodes of a call.
 const NODES: usize = 60;

@@ -3,10 +3,10 @@
 
 use gradiff::graph::{Arg, Constant, DType, Dims, OPS, Op, UOp};
 use gradiff::{Error, Tensor};
+use gradiff_eval::scalar;
 
 use super::Draw;
 use super::values::{Wanted, bytes_of, compare, dtypes, special};
-use crate::scalar;
 
 /// Sizes of axes; a reduction is over at most the product of three.
 const SIZES: [i64; 8] = [1, 2, 3, 4, 5, 7, 8, 0];

@@ -4,9 +4,10 @@
 use gradiff::graph::{Constant, DType, Op};
 use gradiff::kernel::Strategy;
 use gradiff::{Engine, Error, Tensor};
+use gradiff_eval::{graph, scalar};
 
 use super::{Draw, OF_ENGINE};
-use crate::{scalar, stages, tensors};
+use crate::stages;
 
 /// The requirement on an element.
 #[derive(Clone, Copy, Debug)]
@@ -79,13 +80,13 @@ pub(super) fn compare(
         }
     };
     let graph = x.uop();
-    let in_graph = tensors::evaluate(std::slice::from_ref(&graph), &mut stages::contents)?;
+    let in_graph = graph::evaluate(std::slice::from_ref(&graph), &mut stages::contents)?;
     wrong(&in_graph[0]).map_err(|problem| format!("{label}: its graph: {problem}"))?;
     let engine = engine(draw);
     let report = |problem: String| {
         let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
         let configuration = stages::Configuration { schedule, kernel, target: engine.target };
-        let is_right = |found: &stages::Elements| wrong(found).is_ok();
+        let is_right = |found: &gradiff_eval::Elements| wrong(found).is_ok();
         let crate_name = crate::blame::crate_of_graph(&graph, &configuration, &is_right);
         format!("{label} on {}: {problem} {OF_ENGINE}{crate_name})", engine.device.name())
     };

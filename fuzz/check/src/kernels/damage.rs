@@ -226,7 +226,7 @@ fn insert(kernel: &mut Linear, at: usize, draw: &mut Draw) {
 fn similar_arg(uop: &Instruction, draw: &mut Draw) -> Arg {
     let difference = draw.pick(&[-1, 1, -3, 2]);
     match &uop.arg {
-        Arg::Const(value) => match crate::scalar::to_int(*value) {
+        Arg::Const(value) => match gradiff_eval::scalar::to_int(*value) {
             Some(value) if !draw.one_in(6) => {
                 Arg::Const(Constant::int(uop.dtype, value + i128::from(difference)))
             }

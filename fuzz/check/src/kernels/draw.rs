@@ -671,7 +671,7 @@ pub(crate) fn element(draw: &mut Draw, dtype: DType) -> Constant {
         DType::Bool => Constant::bool(draw.one_in(2)),
         _ if dtype.is_float() => {
             let value = draw.pick(&FLOATS);
-            crate::scalar::float(dtype, value).expect("a float")
+            gradiff_eval::scalar::float(dtype, value).expect("a float")
         }
         _ if draw.one_in(3) => Constant::int(dtype, draw.below(5) as i128),
         _ => Constant::from_bits(dtype, draw.bits()),

@@ -131,7 +131,7 @@ pub(super) fn launched(kernel: &Linear, kind: AxisKind) -> Vec<(u32, i64)> {
         let is_of_kind = is_parallel(uop) && axis_of(uop).is_some_and(|axis| axis.kind == kind);
         let end = uop.src.first().and_then(|end| kernel.uops.get(*end as usize));
         if let (true, Some(Arg::Const(end))) = (is_of_kind, end.map(|end| &end.arg))
-            && let Some(trip_count) = crate::scalar::to_int(*end)
+            && let Some(trip_count) = gradiff_eval::scalar::to_int(*end)
             && let Ok(trip_count) = i64::try_from(trip_count)
         {
             ranges.push((position as u32, trip_count));

@@ -24,9 +24,9 @@ use std::time::Duration;
 use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, TENSOR_CORES, TensorCore};
 use gradiff::render::LANGUAGES;
 use gradiff::runtime::{Device, Error, Executable};
+use gradiff_eval::Elements;
 
 use crate::calls::Draw;
-use crate::stages::Elements;
 use crate::texts;
 pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
@@ -207,7 +207,7 @@ pub(crate) fn drawn(seed: u64, style: &Style) -> Result<Drawn, String> {
         .collect();
     let mut after = memories.clone();
     let report = |problem: String| format!("{SAID}, of seed {seed}: {problem}\n{kernel}");
-    crate::linear::run(&kernel, &mut after).map_err(report)?;
+    gradiff_eval::linear::run(&kernel, &mut after).map_err(report)?;
     let bounded = BoundedLinear::check(kernel.clone());
     let bounded = bounded.map_err(|error| report(format!("it is refused: {error}")))?;
     Ok(Drawn { kernel: bounded, memories, expected: after.swap_remove(0), has_bits: false })
@@ -232,7 +232,7 @@ fn compare(executable: &dyn Executable, drawn: &Drawn) -> Result<(), String> {
 
 /// Returns whether two values have the same bits, or are both NaN.
 fn is_same(x: Constant, y: Constant) -> bool {
-    let is_nan = |value: Constant| crate::scalar::to_float(value).is_some_and(f64::is_nan);
+    let is_nan = |value: Constant| gradiff_eval::scalar::to_float(value).is_some_and(f64::is_nan);
     let dtypes: [DType; 2] = [x.dtype(), y.dtype()];
     dtypes[0] == dtypes[1] && (x.bits() == y.bits() || is_nan(x) && is_nan(y))
 }

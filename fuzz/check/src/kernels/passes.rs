@@ -6,13 +6,14 @@
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, Axis, AxisKind, DType, Linear, Op, Target, verify_kernel};
-use gradiff::kernel::{Context, LINEAR_PASSES, Options};
+use gradiff::kernel::Options;
+use gradiff::kernel::passes::{Context, LINEAR_PASSES};
 use gradiff::rewrite::Trace;
+use gradiff_eval::Elements;
 
 use super::draw::{Style, draw_kernel, element};
 use super::is_same;
 use crate::calls::Draw;
-use crate::stages::Elements;
 
 /// Prefix of this check's reports.
 pub(super) const PREFIX: &str = "pass over uops";
@@ -77,7 +78,7 @@ fn check_passes(kernel: &Linear, name: &str, draw: &mut Draw) -> Result<(), Stri
         before[global.slot] = (0..global.size_elements).map(|_| value()).collect();
     }
     let mut expected = before.clone();
-    if crate::linear::run(kernel, &mut expected).is_err() {
+    if gradiff_eval::linear::run(kernel, &mut expected).is_err() {
         // It has no meaning.
         return Ok(());
     }
@@ -93,7 +94,7 @@ fn check_passes(kernel: &Linear, name: &str, draw: &mut Draw) -> Result<(), Stri
         linear = after.map_err(|error| report(format!("a refusal, {error},")))?;
         verify_kernel(&linear).map_err(|error| report(format!("{error}, in\n{linear}")))?;
         let mut found = before.clone();
-        crate::linear::run(&linear, &mut found)
+        gradiff_eval::linear::run(&linear, &mut found)
             .map_err(|problem| report(format!("{problem}, in\n{linear}")))?;
         let pairs = found.iter().flatten().zip(expected.iter().flatten());
         for (at, (found, expected)) in pairs.enumerate() {

@@ -11,11 +11,10 @@ use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Instruction, Linear, Op, TENSOR_CORES,
     TensorCore, parse_linears,
 };
+use gradiff_eval::{Elements, scalar};
 
 use super::table::Case;
 use crate::calls::Draw;
-use crate::scalar;
-use crate::stages::Elements;
 
 /// Number of threads of a warp on the devices that have warps.
 const WARP: i64 = 32;

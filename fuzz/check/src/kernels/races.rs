@@ -2,9 +2,9 @@
 //! evaluator, which compares all pairs of accesses, finds one.
 
 use gradiff::graph::{Linear, parse_linears};
+use gradiff_eval::Elements;
 
 use crate::calls::Draw;
-use crate::stages::Elements;
 
 /// Most accesses and barriers after each thread has written its own element.
 const STEP_LIMIT: usize = 6;
@@ -23,7 +23,7 @@ pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
         .iter()
         .map(|(global, _)| vec![None; global.size_elements as usize])
         .collect();
-    let expected = crate::linear::run(kernel, &mut memories.clone());
+    let expected = gradiff_eval::linear::run(kernel, &mut memories.clone());
     let found = interpret(kernel, memories);
     match (&expected, &found) {
         (Ok(()), Err(problem)) => Err(format!("refused, {problem}\n{text}")),
@@ -118,7 +118,7 @@ mod tests {
             let kernel = parse_linears(&text).expect("a text").remove(0);
             let mut memories: Vec<Elements> = vec![vec![None; 16]];
             memories[0].truncate(kernel.globals()[0].0.size_elements as usize);
-            match crate::linear::run(&kernel, &mut memories) {
+            match gradiff_eval::linear::run(&kernel, &mut memories) {
                 Ok(()) => runs += 1,
                 Err(problem) if problem.contains("race") => races += 1,
                 // An element of the output that no thread stores.

@@ -10,12 +10,11 @@ use gradiff::graph::{
 };
 use gradiff::render::{LANGUAGES, Language};
 use gradiff::runtime::Executable;
+use gradiff_eval::{Elements, scalar};
 
 use super::draw::{Builder, Form, Style, Value};
 use super::{SAID, is_same, open, products};
 use crate::calls::Draw;
-use crate::scalar;
-use crate::stages::Elements;
 
 /// The number of elements on which each op is tried, a multiple of the lanes of every vector.
 const ELEMENTS: i64 = 64;
@@ -404,7 +403,8 @@ fn expected(kernel: Linear, draw: &mut Draw, style: &Style) -> Result<Case, Stri
         })
         .collect();
     let mut after = before.clone();
-    crate::linear::run(&kernel, &mut after).map_err(|problem| format!("{problem}\n{kernel}"))?;
+    gradiff_eval::linear::run(&kernel, &mut after)
+        .map_err(|problem| format!("{problem}\n{kernel}"))?;
     let bounded = BoundedLinear::check(kernel.clone());
     let bounded = bounded.map_err(|error| format!("it is refused: {error}\n{kernel}"))?;
     Ok((bounded, before, after))

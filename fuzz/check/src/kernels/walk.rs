@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
+use gradiff_eval::scalar;
 
 use crate::calls::Draw;
-use crate::scalar;
 
 /// Limit of the executed uops.
 const FUEL: usize = 20_000;

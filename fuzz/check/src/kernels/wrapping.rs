@@ -6,10 +6,10 @@
 
 use gradiff::graph::{Arg, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::render::find_wrapping;
+use gradiff_eval::linear::exact;
+use gradiff_eval::scalar;
 
 use crate::calls::Draw;
-use crate::linear::exact;
-use crate::scalar;
 
 /// Number of drawn kernels of a check, of ops of a kernel, and of points at which it is evaluated.
 const KERNELS: usize = 16;

@@ -7,9 +7,10 @@ use gradiff::graph::{
     AxisKind, BoundedLinear, Constant, DType, Groups, Linear, Op, Target, Vectors,
 };
 use gradiff::runtime::{Device, Error, Executable, Memory};
+use gradiff_eval::Elements;
+use gradiff_eval::linear::run_checked;
 
-use super::{Rules, limits, run_checked};
-use crate::stages::Elements;
+use super::{Rules, limits};
 
 /// The name of the device in the names of backends: `uops/cuda`.
 const NAME: &str = "uops";
@@ -170,7 +171,7 @@ impl Executable for Evaluated {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let mut arrays: Vec<Elements> =
             memories.iter().map(|memory| elements(memory)).collect::<Result<_, _>>()?;
-        run_checked(&self.kernel, &mut arrays, self.rules)
+        run_checked(&self.kernel, &mut arrays, &self.rules.requirements(&self.kernel))
             .map_err(|problem| refused(&self.kernel, problem))?;
         for (slot, memory) in memories.iter().enumerate() {
             if is_stored(&self.kernel, slot) {

@@ -10,16 +10,8 @@
 //! pieces of up to 4 elements and 16 bytes. WGSL accesses each lane. C, LLVM and machine code by
 //! Cranelift access vectors with the alignment of one element.
 
-/// The required alignment of the address of a vector.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Alignment {
-    /// The size of an element.
-    Element,
-    /// The size of the vector.
-    Vector,
-    /// The size of a piece of at most 4 elements and 16 bytes.
-    Pieces,
-}
+use gradiff::graph::Linear;
+use gradiff_eval::linear::{Alignment, Requirements};
 
 /// Limits of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +54,15 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The required alignment of the address of a vector, in bytes.
-    pub(super) fn alignment(&self, element_bytes: i64, lanes: i64) -> i64 {
-        match self.alignment {
-            Alignment::Element => element_bytes,
-            Alignment::Vector => element_bytes * lanes,
-            Alignment::Pieces => element_bytes * lanes.min(4).min(16 / element_bytes.max(1)),
+    /// The requirements on a kernel while it runs.
+    pub(super) fn requirements(&self, kernel: &Linear) -> Requirements {
+        let wrapping = gradiff::render::find_wrapping(kernel);
+        Requirements {
+            language: self.language,
+            alignment: self.alignment,
+            global_alignment: self.global_alignment,
+            local_alignment: self.local_alignment,
+            must_not_overflow: wrapping.into_iter().map(|may_wrap| !may_wrap).collect(),
         }
     }
 

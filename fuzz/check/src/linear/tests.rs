@@ -1,8 +1,9 @@
 //! Each rule broken by a kernel written for it, compared with the same kernel that satisfies it.
 
-use gradiff::graph::{Arg, Constant, Linear, Op, parse_linears};
+use gradiff::graph::{Arg, Constant, DType, Linear, Op, parse_linears};
+use gradiff_eval::Elements;
+use gradiff_eval::linear::run_checked;
 
-use super::machine::Layout;
 use super::*;
 
 /// Four threads, four elements each, by vectors.
@@ -70,7 +71,7 @@ fn checked(target: &str, text: &str) -> Result<Vec<Elements>, String> {
     let kernel = parsed(text);
     limits::check(&kernel, rules(target))?;
     let mut arrays = memories(&kernel);
-    run_checked(&kernel, &mut arrays, rules(target)).map(|()| arrays)
+    run_checked(&kernel, &mut arrays, &rules(target).requirements(&kernel)).map(|()| arrays)
 }
 
 /// Checks an edited kernel, and the problem reported for it; `None` if it is right.
@@ -158,7 +159,7 @@ fn local_array_begins_where_its_vectors_need_it() {
     check("small", text, &[], Some("f32x8, which the small device does not have"));
     let rules = Rules { local_alignment: 16, ..*rules("opencl") };
     let kernel = parsed(text);
-    let found = run_checked(&kernel, &mut memories(&kernel), &rules);
+    let found = run_checked(&kernel, &mut memories(&kernel), &rules.requirements(&kernel));
     let expected = "uop 6 (store): f32x8 of local0 requires a multiple of 32 bytes, but the array \
                     is aligned to 16";
     assert_eq!(found, Err(expected.to_owned()));
@@ -347,12 +348,10 @@ fn integer_that_is_assumed_not_to_overflow_does_not() {
                 6 add i32 [5, 3]\n7 index i32 [0, 2]\n8 store void [7, 6]\n";
     let kernel = parsed(text);
     let found = |value: i128, must_not_overflow: bool| {
-        let rules = Some(rules("cuda"));
-        let mut layout = Layout::new(&kernel, rules).expect("it is well formed");
-        layout.must_not_overflow[6] |= must_not_overflow;
+        let mut requirements = rules("cuda").requirements(&kernel);
+        requirements.must_not_overflow[6] |= must_not_overflow;
         let mut memories = vec![vec![None], vec![Some(Constant::int(DType::I32, value))]];
-        let mut arrays = Arrays::new(&kernel, &mut memories, rules).expect("all are there");
-        run_grid(&kernel, &layout, &mut arrays, &mut |_, value| value)
+        run_checked(&kernel, &mut memories, &requirements)
     };
     assert_eq!(found(1, false), Ok(()), "the text wraps it");
     assert_eq!(found(0, true), Ok(()));

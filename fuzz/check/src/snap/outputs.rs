@@ -10,10 +10,10 @@
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::runtime::Executable;
+use gradiff_eval::Elements;
+use gradiff_eval::linear::run_rounded;
 
 use super::cost::Cost;
-use crate::linear::run_rounded;
-use crate::stages::Elements;
 
 /// The result of comparing the outputs of two kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +254,7 @@ fn compare_paired(
 fn run(
     kernel: &Linear,
     memories: &[Elements],
-    round: crate::linear::Round<'_>,
+    round: gradiff_eval::linear::Round<'_>,
 ) -> Result<Vec<Elements>, String> {
     crate::catch(|| {
         let mut memories = memories.to_vec();

@@ -1,9 +1,7 @@
-//! Code that several tests of this crate share: random kernel trees, and independent interpreters
-//! of trees and of linear uops.
+//! Code that several tests of this crate share: random kernel trees, and checks of linear uops.
 
 pub(crate) mod linear;
 pub(crate) mod random;
-pub(crate) mod tree;
 
 use gradiff_graph::Constant;
 

@@ -12,7 +12,7 @@ use super::machine::{Argument, Launch, launch};
 use super::memory::POISON;
 use crate::calls::Draw;
 use crate::kernels::products;
-use crate::scalar;
+use gradiff_eval::scalar;
 
 const COUNT: usize = 64;
 

@@ -1,9 +1,8 @@
 //! Values of WGSL, and the meanings of its operators and functions.
 
 use gradiff::graph::{Constant, DType, Op};
+use gradiff_eval::scalar;
 use naga::{BinaryOperator, MathFunction, Scalar, ScalarKind, UnaryOperator};
-
-use crate::scalar;
 
 /// A scalar, or a vector of up to four.
 #[derive(Clone, Copy, Debug, PartialEq)]

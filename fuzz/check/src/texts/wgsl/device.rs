@@ -5,11 +5,11 @@ use std::sync::Arc;
 use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, Target};
 use gradiff::render::{Code, LANGUAGES, Language};
 use gradiff::runtime::{Device, Error, Executable, Memory};
+use gradiff_eval::scalar;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 use super::machine::{Array, Program};
 use crate::linear::{executed, is_stored};
-use crate::scalar;
 
 /// The name of the device in the names of backends: `text/wgsl`.
 const NAME: &str = "text";

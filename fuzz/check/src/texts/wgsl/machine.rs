@@ -1,6 +1,7 @@
 //! Runs a module: groups one after the other, their threads from barrier to barrier.
 
 use gradiff::graph::{Constant, DType};
+use gradiff_eval::scalar;
 use naga::{
     AddressSpace, Binding, BuiltIn, Expression, Function, GlobalVariable, Handle, Literal, Module,
     Type, TypeInner,
@@ -8,7 +9,6 @@ use naga::{
 
 use super::arithmetic::{self, Lanes, dtype_of};
 use super::program::{Step, flatten};
-use crate::scalar;
 
 /// A module that is ready to run.
 pub(super) struct Program {

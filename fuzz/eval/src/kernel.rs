@@ -1,19 +1,17 @@
-//! Interprets a kernel at any level before it is linear, both trees over trackers and graphs over
-//! ranges; commands use it to check each pass.
+//! Kernels at any level before they are linear: trees over trackers and graphs over ranges.
 //!
 //! The value of a node is an array over the axes (tree) or ranges (lowered) that it depends on, so
 //! that each node is evaluated once for each combination, and nothing recurses. It is meant for the
 //! small kernels of tests and findings.
 
 use gradiff_graph::{
-    Arg, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate, verify_tree_node,
+    Arg, AxisKind, Constant, Coordinates, DType, Op, TensorCore, UOp, verify_tree_node,
 };
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::Error;
-use crate::error::malformed;
+use crate::{Elements, product, scalar};
 
 /// Most elements of a value.
 const LIMIT: usize = 1 << 24;
@@ -25,10 +23,9 @@ const LIMIT: usize = 1 << 24;
 /// all the same.
 ///
 /// # Errors
-/// `OutOfBounds` or `UndefinedIndex` if a load or store whose gate is true is outside its memory,
-/// `TooLarge` if a value would have more than 2^24 elements, `Malformed` for a graph that is
-/// neither a kernel tree nor a lowered kernel.
-pub fn interpret(root: &UOp, memories: &mut [Vec<Option<Constant>>]) -> Result<(), Error> {
+/// A load or store whose gate is true outside its memory or at an undefined index, a value of more
+/// than 2^24 elements, a graph that is neither a kernel tree nor a lowered kernel.
+pub fn interpret(root: &UOp, memories: &mut [Elements]) -> Result<(), String> {
     if root.op() != Op::Sink {
         return Err(malformed("the root is not a sink"));
     }
@@ -73,7 +70,7 @@ struct Array {
 
 impl Array {
     /// Returns the element at an offset in a row-major tensor of this shape.
-    fn at_offset(&self, shape: &[i64], offset: i64) -> Result<Option<Constant>, Error> {
+    fn at_offset(&self, shape: &[i64], offset: i64) -> Result<Option<Constant>, String> {
         let out_of_bounds = || malformed("a view exceeds a reduction");
         let (mut at, mut stride) = (0, 1);
         for (dim, size) in self.domain.iter().rev() {
@@ -96,12 +93,12 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    fn node(&self, node: &UOp) -> Result<Array, Error> {
+    fn node(&self, node: &UOp) -> Result<Array, String> {
         match (node.op(), node.arg()) {
             (Op::Const, Arg::Const(value)) => Ok(scalar(Some(*value))),
             (Op::Load, Arg::View(tracker)) => {
                 let global = &node.src()[0];
-                let zero = Constant::zero(node.dtype());
+                let zero = scalar::zero(node.dtype());
                 self.tracked(tracker, |offset| match offset {
                     Some(offset) => self.read(global, i128::from(offset)),
                     None => Ok(Some(zero)),
@@ -113,17 +110,15 @@ impl Evaluation<'_> {
                     reduction.shape().ok_or_else(|| malformed("a reduction without a shape"))?;
                 self.tracked(tracker, |offset| match offset {
                     Some(offset) => self.values[reduction].at_offset(shape, offset),
-                    None => Ok(Some(Constant::zero(node.dtype()))),
+                    None => Ok(Some(scalar::zero(node.dtype()))),
                 })
             }
             (Op::View, Arg::View(tracker)) => {
                 let (leaf, dtype) = (&node.src()[0], node.dtype());
                 self.tracked(tracker, |offset| match (offset, leaf.op(), leaf.as_const()) {
-                    (None, ..) => Ok(Some(Constant::zero(dtype))),
+                    (None, ..) => Ok(Some(scalar::zero(dtype))),
                     (_, Op::Const, Some(value)) => Ok(Some(value)),
-                    (Some(offset), Op::Iota, _) => {
-                        Ok(Some(Constant::int(dtype, i128::from(offset))))
-                    }
+                    (Some(offset), Op::Iota, _) => Ok(scalar::number(dtype, i128::from(offset))),
                     (_, op, _) => Err(malformed(format!("a view of {op}"))),
                 })
             }
@@ -139,7 +134,7 @@ impl Evaluation<'_> {
                 let end = usize::try_from(end).unwrap_or(0);
                 let domain: Domain = SmallVec::from_iter([(self.dim(node, axis.number), end)]);
                 let count = elements(&domain)?;
-                let element = |value: usize| Some(Constant::int(node.dtype(), value as i128));
+                let element = |value: usize| scalar::int(node.dtype(), value as i128);
                 Ok(Array { domain, data: (0..count).map(element).collect() })
             }
             (Op::ReduceAxis, Arg::Reduce(op, axes)) => {
@@ -165,7 +160,7 @@ impl Evaluation<'_> {
                 let arrays: SmallVec<[&Array; 4]> =
                     node.src().iter().map(|source| &self.values[source]).collect();
                 let domain = union(&arrays)?;
-                map(domain, &arrays, |src| Ok(element(node, src)))
+                map(domain, &arrays, |src| Ok(scalar::element(op, node.dtype(), src)))
             }
             (op, _) => Err(malformed(format!("{op} in a kernel"))),
         }
@@ -183,8 +178,8 @@ impl Evaluation<'_> {
     fn tracked(
         &self,
         tracker: &ShapeTracker,
-        value: impl Fn(Option<i64>) -> Result<Option<Constant>, Error>,
-    ) -> Result<Array, Error> {
+        value: impl Fn(Option<i64>) -> Result<Option<Constant>, String>,
+    ) -> Result<Array, String> {
         let domain = domain_of(tracker)?;
         let mut data = Vec::with_capacity(elements(&domain)?);
         for_each_offset(tracker, &domain, |offset| {
@@ -194,33 +189,34 @@ impl Evaluation<'_> {
         Ok(Array { domain, data })
     }
 
-    fn read(&self, global: &UOp, index: i128) -> Result<Option<Constant>, Error> {
+    fn read(&self, global: &UOp, index: i128) -> Result<Option<Constant>, String> {
         let slot = slot(global)?;
         let memory = self.memories.get(slot).ok_or_else(|| malformed("a slot without memory"))?;
         let found = usize::try_from(index).ok().and_then(|index| memory.get(index));
         let size = memory.len();
-        found.copied().ok_or(Error::OutOfBounds { access: "load", slot, index, size })
+        found.copied().ok_or_else(|| out_of_bounds("load", &format!("data{slot}"), index, size))
     }
 
-    fn load(&self, node: &UOp) -> Result<Array, Error> {
+    fn load(&self, node: &UOp) -> Result<Array, String> {
         let address = address_of(&node.src()[0])?;
         let arrays: SmallVec<[&Array; 4]> =
             address.src()[1..].iter().map(|source| &self.values[source]).collect();
         let global = &address.src()[0];
-        let undefined = Error::UndefinedIndex { access: "load", slot: slot(global)? };
+        let name = format!("data{}", slot(global)?);
         map(union(&arrays)?, &arrays, |src| {
             match gate(src) {
                 None => return Ok(None),
-                Some(false) => return Ok(Some(Constant::zero(node.dtype()))),
+                Some(false) => return Ok(Some(scalar::zero(node.dtype()))),
                 Some(true) => {}
             }
-            let index = src[0].and_then(Constant::to_int).ok_or_else(|| undefined.clone())?;
+            let index = src[0].and_then(scalar::to_int);
+            let index = index.ok_or_else(|| undefined_index("load", &name))?;
             self.read(global, index)
         })
     }
 
     /// Loads the value that the same iteration has just stored.
-    fn load_stored(&self, node: &UOp) -> Result<Array, Error> {
+    fn load_stored(&self, node: &UOp) -> Result<Array, String> {
         let address = address_of(&node.src()[0])?;
         let parts = address.src()[1..].iter().chain(node.src()[1].src().get(1));
         let arrays: SmallVec<[&Array; 4]> = parts.map(|source| &self.values[source]).collect();
@@ -228,7 +224,7 @@ impl Evaluation<'_> {
             let (stored, parts) = src.split_last().ok_or_else(|| malformed("an empty store"))?;
             Ok(match gate(parts) {
                 None => None,
-                Some(false) => Some(Constant::zero(node.dtype())),
+                Some(false) => Some(scalar::zero(node.dtype())),
                 Some(true) => *stored,
             })
         })
@@ -236,7 +232,7 @@ impl Evaluation<'_> {
 
     /// Loads from a local array: what the threads of the group have stored before the barrier, or
     /// what the loops of a reduction have stored.
-    fn load_shared(&self, node: &UOp, size_elements: i64) -> Result<Array, Error> {
+    fn load_shared(&self, node: &UOp, size_elements: i64) -> Result<Array, String> {
         let (address, before) = (address_of(&node.src()[0])?, &node.src()[1..]);
         let stores: Vec<UOp> = match before.first().map(UOp::op) {
             Some(Op::Barrier) => before[0].src().to_vec(),
@@ -267,8 +263,8 @@ impl Evaluation<'_> {
         ranges.sort_by(|x, y| x.structural_cmp(y));
         let groups = ranges.iter().map(|range| &self.values[*range]);
         let size = usize::try_from(size_elements).unwrap_or(0);
-        let outside = |access, index| Error::OutOfBounds { access, slot: usize::MAX, index, size };
-        let undefined = |access| Error::UndefinedIndex { access, slot: usize::MAX };
+        let outside = |access, index| out_of_bounds(access, "a local array", index, size);
+        let undefined = |access| undefined_index(access, "a local array");
         let mut shared: FxHashMap<Group, Vec<Option<Constant>>> = FxHashMap::default();
         for store in &stores {
             let store_address = address_of(&store.src()[0])?;
@@ -284,7 +280,7 @@ impl Evaluation<'_> {
                 if gate(&src[..count - 1]) == Some(false) {
                     return Ok(None);
                 }
-                let index = src[0].and_then(Constant::to_int).ok_or(undefined("store"))?;
+                let index = src[0].and_then(scalar::to_int).ok_or(undefined("store"))?;
                 let memory =
                     shared.entry(src[count - 1..].into()).or_insert_with(|| vec![None; size]);
                 let element = usize::try_from(index).ok().and_then(|index| memory.get_mut(index));
@@ -298,10 +294,10 @@ impl Evaluation<'_> {
         map(union(&arrays)?, &arrays, |src| {
             match gate(&src[..count]) {
                 None => return Ok(None),
-                Some(false) => return Ok(Some(Constant::zero(node.dtype()))),
+                Some(false) => return Ok(Some(scalar::zero(node.dtype()))),
                 Some(true) => {}
             }
-            let index = src[0].and_then(Constant::to_int).ok_or(undefined("load"))?;
+            let index = src[0].and_then(scalar::to_int).ok_or(undefined("load"))?;
             let memory = shared.get(&Group::from(&src[count..])).map_or(&[][..], Vec::as_slice);
             let element = usize::try_from(index).ok().and_then(|index| memory.get(index));
             element.copied().ok_or_else(|| outside("load", index))
@@ -309,7 +305,7 @@ impl Evaluation<'_> {
     }
 
     /// Computes the elements of a matrix product, at the counters of the threads that hold them.
-    fn product(&self, node: &UOp, core: &TensorCore) -> Result<Array, Error> {
+    fn product(&self, node: &UOp, core: &TensorCore) -> Result<Array, String> {
         let arrays: SmallVec<[&Array; 4]> =
             node.src().iter().map(|source| &self.values[source]).collect();
         let (count, first_of_b) = (arrays.len(), core.elements(0));
@@ -319,21 +315,21 @@ impl Evaluation<'_> {
         let mut data = Vec::with_capacity(elements(&domain)?);
         visit(&domain, &arrays, |offsets| {
             let number = |source: usize| {
-                let value = arrays[source].data[offsets[source]].and_then(Constant::to_int);
+                let value = arrays[source].data[offsets[source]].and_then(scalar::to_int);
                 value.and_then(|value| usize::try_from(value).ok())
             };
             let (Some(element), Some(thread)) = (number(count - 2), number(count - 1)) else {
                 data.push(None);
                 return Ok(());
             };
-            let held = |matrix: usize, (holder, element): (usize, usize)| {
+            let operand = |matrix: usize, at: Coordinates| {
+                let (holder, element) = core.holder(matrix, at);
                 let source = matrix * first_of_b + element;
                 let base = offsets[source] - thread * strides[source];
-                let value = arrays[source].data[base + holder * strides[source]]?;
-                value.to_float().map(|value| value as f32)
+                arrays[source].data[base + holder * strides[source]]
             };
-            let sum = core.add((thread, element), 0.0, &held);
-            data.push(sum.map(|sum| Constant::float(DType::F32, sum.into())));
+            let (at, zero) = (core.coordinates(2, thread, element), scalar::zero(DType::F32));
+            data.push(product::element(core, at, zero, core.is_tf32, &operand));
             Ok(())
         })?;
         Ok(Array { domain, data })
@@ -341,7 +337,7 @@ impl Evaluation<'_> {
 
     /// Reduces source 0 over some of its dimensions, in row-major order, starting with the
     /// identity.
-    fn reduce(&self, op: Op, node: &UOp, reduced: &[Dim]) -> Result<Array, Error> {
+    fn reduce(&self, op: Op, node: &UOp, reduced: &[Dim]) -> Result<Array, String> {
         let source = &self.values[&node.src()[0]];
         let mut loops: Domain = SmallVec::new();
         for range in node.src()[1..].iter().flat_map(|range| &self.values[range].domain) {
@@ -354,7 +350,8 @@ impl Evaluation<'_> {
         let outer = source.domain.iter().filter(|(dim, _)| !reduced.contains(dim)).cloned();
         let mut domain: Domain = outer.collect();
         let (count, iterations) = (elements(&domain)?, elements(&loops)?);
-        let start = start(op, node.dtype())?;
+        let start = scalar::identity(op, node.dtype());
+        let start = start.ok_or_else(|| malformed(format!("a reduction by {op}")))?;
         let outer = domain.len();
         domain.extend(loops);
         let mut data = vec![Some(start); count];
@@ -362,7 +359,9 @@ impl Evaluation<'_> {
         visit(&domain, &[source], |offsets| {
             let accumulator = &mut data[position / iterations.max(1)];
             *accumulator = match (*accumulator, source.data[offsets[0]]) {
-                (Some(x), Some(y)) => evaluate(op, node.dtype(), &[x, y]),
+                // A reduction of single elements adds nothing: -0.0 stays -0.0.
+                (_, element) if iterations == 1 => element,
+                (Some(reduced), Some(value)) => scalar::reduce(op, reduced, value),
                 _ => None,
             };
             position += 1;
@@ -372,7 +371,7 @@ impl Evaluation<'_> {
         Ok(Array { domain, data })
     }
 
-    fn store(&mut self, store: &UOp) -> Result<(), Error> {
+    fn store(&mut self, store: &UOp) -> Result<(), String> {
         let value = &self.values[&store.src()[1]];
         let mut writes: Vec<(i128, Option<Constant>)> = Vec::new();
         let global = if let Arg::View(tracker) = store.arg() {
@@ -396,13 +395,13 @@ impl Evaluation<'_> {
             let address = address_of(&store.src()[0])?;
             let parts = address.src()[1..].iter().map(|source| &self.values[source]);
             let arrays: SmallVec<[&Array; 4]> = parts.chain([value]).collect();
-            let undefined =
-                Error::UndefinedIndex { access: "store", slot: slot(&address.src()[0])? };
+            let name = format!("data{}", slot(&address.src()[0])?);
+            let undefined = || undefined_index("store", &name);
             map(union(&arrays)?, &arrays, |src| {
                 let (value, parts) = src.split_last().expect("an index and a value");
-                if gate(parts).ok_or_else(|| undefined.clone())? {
-                    let index = parts[0].and_then(Constant::to_int);
-                    writes.push((index.ok_or_else(|| undefined.clone())?, *value));
+                if gate(parts).ok_or_else(undefined)? {
+                    let index = parts[0].and_then(scalar::to_int);
+                    writes.push((index.ok_or_else(undefined)?, *value));
                 }
                 Ok(None)
             })?;
@@ -414,7 +413,8 @@ impl Evaluation<'_> {
         let size = memory.len();
         for (index, value) in writes {
             let element = usize::try_from(index).ok().and_then(|index| memory.get_mut(index));
-            *element.ok_or(Error::OutOfBounds { access: "store", slot, index, size })? = value;
+            let outside = || out_of_bounds("store", &format!("data{slot}"), index, size);
+            *element.ok_or_else(outside)? = value;
         }
         Ok(())
     }
@@ -423,30 +423,10 @@ impl Evaluation<'_> {
 /// Returns the gate among the parts of an address (index, gate), true if there is none; `None` if
 /// it is undefined.
 fn gate(parts: &[Option<Constant>]) -> Option<bool> {
-    parts.get(1).map_or(Some(true), |gate| gate.map(Constant::is_true))
+    parts.get(1).map_or(Some(true), |gate| gate.map(scalar::is_true))
 }
 
-/// Computes one element of an elementwise op; undefined sources that do not matter are ignored.
-fn element(node: &UOp, src: &[Option<Constant>]) -> Option<Constant> {
-    let bool = |value: bool| Some(Constant::bool(value));
-    match (node.op(), src) {
-        (Op::Where, [condition, x, y]) => {
-            if (*condition)?.is_true() {
-                *x
-            } else {
-                *y
-            }
-        }
-        (Op::And, _) if src.contains(&bool(false)) => bool(false),
-        (Op::Or, _) if src.contains(&bool(true)) => bool(true),
-        (op, _) => {
-            let src: Option<SmallVec<[Constant; 4]>> = src.iter().copied().collect();
-            evaluate(op, node.dtype(), &src?)
-        }
-    }
-}
-
-fn slot(global: &UOp) -> Result<usize, Error> {
+fn slot(global: &UOp) -> Result<usize, String> {
     match global.arg() {
         Arg::Global(global) => Ok(global.slot),
         _ => Err(malformed(format!("memory that is a {}", global.op()))),
@@ -457,7 +437,7 @@ fn is_store(node: &UOp) -> bool {
     node.op() == Op::Store
 }
 
-fn address_of(node: &UOp) -> Result<&UOp, Error> {
+fn address_of(node: &UOp) -> Result<&UOp, String> {
     let is_index = node.op() == Op::Index;
     is_index.then_some(node).ok_or_else(|| malformed(format!("{} as an address", node.op())))
 }
@@ -466,7 +446,7 @@ fn scalar(value: Option<Constant>) -> Array {
     Array { domain: SmallVec::new(), data: vec![value] }
 }
 
-fn domain_of(tracker: &ShapeTracker) -> Result<Domain, Error> {
+fn domain_of(tracker: &ShapeTracker) -> Result<Domain, String> {
     let mut domain = Domain::new();
     for (axis, size) in tracker.shape().iter().enumerate().filter(|(_, size)| **size != 1) {
         let size = usize::try_from(*size).map_err(|_| malformed(format!("an axis of {size}")))?;
@@ -476,15 +456,15 @@ fn domain_of(tracker: &ShapeTracker) -> Result<Domain, Error> {
 }
 
 /// Returns the number of points of a domain.
-fn elements(domain: &Domain) -> Result<usize, Error> {
+fn elements(domain: &Domain) -> Result<usize, String> {
     let count = domain.iter().try_fold(1i128, |count, (_, size)| count.checked_mul(*size as i128));
     let elements = count.unwrap_or(i128::MAX);
     let count = usize::try_from(elements).ok().filter(|count| *count <= LIMIT);
-    count.ok_or(Error::TooLarge { elements, limit: LIMIT })
+    count.ok_or_else(|| format!("a value of {elements} elements: at most {LIMIT} are possible"))
 }
 
 /// Returns the union of the domains of the arrays.
-fn union(arrays: &[&Array]) -> Result<Domain, Error> {
+fn union(arrays: &[&Array]) -> Result<Domain, String> {
     let mut domain = Domain::new();
     for dim in arrays.iter().flat_map(|array| &array.domain) {
         match domain.iter().find(|(known, _)| *known == dim.0) {
@@ -503,8 +483,8 @@ fn union(arrays: &[&Array]) -> Result<Domain, Error> {
 fn map(
     domain: Domain,
     arrays: &[&Array],
-    mut value: impl FnMut(&[Option<Constant>]) -> Result<Option<Constant>, Error>,
-) -> Result<Array, Error> {
+    mut value: impl FnMut(&[Option<Constant>]) -> Result<Option<Constant>, String>,
+) -> Result<Array, String> {
     let mut data = Vec::with_capacity(elements(&domain)?);
     let mut src: SmallVec<[Option<Constant>; 4]> = SmallVec::from_elem(None, arrays.len());
     visit(&domain, arrays, |offsets| {
@@ -521,8 +501,8 @@ fn map(
 fn visit(
     domain: &Domain,
     arrays: &[&Array],
-    mut body: impl FnMut(&[usize]) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut body: impl FnMut(&[usize]) -> Result<(), String>,
+) -> Result<(), String> {
     let count = elements(domain)?;
     let strides: Vec<SmallVec<[usize; 4]>> =
         domain.iter().map(|(dim, _)| arrays.iter().map(|a| stride(a, dim)).collect()).collect();
@@ -557,8 +537,8 @@ fn stride(array: &Array, dim: &Dim) -> usize {
 fn for_each_offset(
     tracker: &ShapeTracker,
     domain: &Domain,
-    mut body: impl FnMut(Option<i64>) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut body: impl FnMut(Option<i64>) -> Result<(), String>,
+) -> Result<(), String> {
     let shape = tracker.shape();
     let mut index = vec![0i64; shape.len()];
     for _ in 0..elements(domain)? {
@@ -574,26 +554,15 @@ fn for_each_offset(
     Ok(())
 }
 
-/// Returns the identity of a reduction by `op`. It is stated here a second time, so that kernels
-/// are not checked with the constant that they were built with.
-fn start(op: Op, dtype: DType) -> Result<Constant, Error> {
-    let bits = match (op, dtype) {
-        (Op::Add, _) => 0,
-        (Op::Mul, DType::F16) => 0x3c00,
-        (Op::Mul, DType::BF16) => 0x3f80,
-        (Op::Mul, DType::F32) => 0x3f80_0000,
-        (Op::Mul, DType::F64) => 0x3ff0_0000_0000_0000,
-        (Op::Mul, _) => 1,
-        (Op::Max, DType::I8) => 0x80,
-        (Op::Max, DType::I16) => 0x8000,
-        (Op::Max, DType::I32) => 0x8000_0000,
-        (Op::Max, DType::I64) => 0x8000_0000_0000_0000,
-        (Op::Max, DType::F16) => 0xfc00,
-        (Op::Max, DType::BF16) => 0xff80,
-        (Op::Max, DType::F32) => 0xff80_0000,
-        (Op::Max, DType::F64) => 0xfff0_0000_0000_0000,
-        (Op::Max, _) => 0,
-        _ => return Err(malformed(format!("a reduction by {op}"))),
-    };
-    Ok(Constant::from_bits(dtype, bits))
+/// Describes a graph that is not a kernel.
+fn malformed(problem: impl std::fmt::Display) -> String {
+    format!("not a kernel: {problem}")
+}
+
+fn out_of_bounds(access: &str, array: &str, index: i128, size: usize) -> String {
+    format!("{access} element {index} of {array}, which has {size}")
+}
+
+fn undefined_index(access: &str, array: &str) -> String {
+    format!("{access} at an undefined element of {array}")
 }

@@ -1,9 +1,9 @@
 //! A thread of a kernel: the values of its uops and its position.
 
-use gradiff::graph::{Arg, Constant, DType, Instruction, Linear, Op};
+use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op};
 
 use super::arrays::{self, Arrays, ThreadId};
-use super::{Counters, Round, Rules};
+use super::{Counters, Requirements, Round};
 use crate::scalar;
 
 /// Facts about a kernel that are found before it runs.
@@ -19,13 +19,14 @@ pub(super) struct Layout<'a> {
     after_end: Vec<u32>,
     /// For each barrier or product, the ranges that contain it.
     enclosing: Vec<Vec<u32>>,
-    /// For each uop, whether texts assume that its integer does not overflow. Empty if unchecked.
-    pub(super) must_not_overflow: Vec<bool>,
-    is_checked: bool,
+    requirements: Option<&'a Requirements>,
 }
 
 impl<'a> Layout<'a> {
-    pub(super) fn new(kernel: &'a Linear, rules: Option<&Rules>) -> Result<Layout<'a>, String> {
+    pub(super) fn new(
+        kernel: &'a Linear,
+        requirements: Option<&'a Requirements>,
+    ) -> Result<Layout<'a>, String> {
         let uops = &kernel.uops;
         let (mut first, mut after_end) = (Vec::with_capacity(uops.len()), vec![0; uops.len()]);
         let (mut enclosing, mut open) = (vec![Vec::new(); uops.len()], Vec::new());
@@ -51,22 +52,8 @@ impl<'a> Layout<'a> {
         if let Some(range) = open.first() {
             return Err(format!("uop {range}: a loop without end"));
         }
-        let (arrays, is_checked) = (arrays::numbers(kernel), rules.is_some());
-        let must_not_overflow = match is_checked {
-            true => gradiff::render::find_wrapping(kernel).into_iter().map(|may| !may).collect(),
-            false => Vec::new(),
-        };
-        let count = count as usize;
-        Ok(Layout {
-            uops,
-            first,
-            count,
-            arrays,
-            after_end,
-            enclosing,
-            must_not_overflow,
-            is_checked,
-        })
+        let (arrays, count) = (arrays::numbers(kernel), count as usize);
+        Ok(Layout { uops, first, count, arrays, after_end, enclosing, requirements })
     }
 }
 
@@ -106,9 +93,9 @@ impl<'a> Machine<'a> {
         self.addresses.fill(Address::None);
     }
 
-    /// Returns whether it runs under the rules of a target.
+    /// Returns whether it runs under the requirements of a target.
     pub(super) fn is_checked(&self) -> bool {
-        self.layout.is_checked
+        self.layout.requirements.is_some()
     }
 
     /// Runs to the position after the next barrier, to the next product, or to the end.
@@ -291,23 +278,18 @@ impl<'a> Machine<'a> {
     fn compute(&self, position: usize, lane: usize) -> Result<Option<Constant>, String> {
         let uop = &self.layout.uops[position];
         let source = |number: usize| self.lanes(uop.src[number]).get(lane).copied().flatten();
-        let undefined = || self.layout.is_checked.then(|| arbitrary(uop.dtype));
-        if uop.op == Op::Where {
-            let Some(gate) = source(0) else { return Ok(undefined()) };
-            return Ok(source(if scalar::is_true(gate) { 1 } else { 2 }).or_else(undefined));
-        }
-        let mut arguments = [scalar::zero(DType::Bool); 3];
+        let undefined = || self.is_checked().then(|| arbitrary(uop.dtype));
+        let mut arguments = [None; 3];
         for (number, argument) in arguments.iter_mut().take(uop.src.len()).enumerate() {
-            match source(number) {
-                Some(value) => *argument = value,
-                None => return Ok(undefined()),
-            }
+            *argument = source(number);
         }
         let arguments = &arguments[..uop.src.len()];
-        let value = scalar::evaluate(uop.op, uop.dtype, arguments);
-        if self.layout.must_not_overflow.get(position) == Some(&true)
+        let value = scalar::element(uop.op, uop.dtype, arguments);
+        let requirements = self.layout.requirements;
+        if requirements.is_some_and(|target| target.must_not_overflow[position])
             && uop.dtype.is_int()
-            && let (Some(value), Some(exact)) = (value, exact(uop.op, arguments))
+            && let Some(arguments) = arguments.iter().copied().collect::<Option<Vec<Constant>>>()
+            && let (Some(value), Some(exact)) = (value, exact(uop.op, &arguments))
             && scalar::to_int(value) != Some(exact)
         {
             return Err(format!(
@@ -322,7 +304,7 @@ impl<'a> Machine<'a> {
 
 /// The result of an op of integers before it is wrapped; of a multiply-add whose product exceeds
 /// the type, the product.
-pub(crate) fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
+pub fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
     let int = |number: usize| scalar::to_int(*arguments.get(number)?);
     match op {
         Op::Neg => Some(-int(0)?),
@@ -344,7 +326,7 @@ pub(crate) fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
 }
 
 /// The words in reports of an integer that texts do not wrap.
-pub(crate) const NOT_WRAPPED: &str = "texts assume that it does not overflow";
+pub const NOT_WRAPPED: &str = "texts assume that it does not overflow";
 
 /// A value that a kernel is unlikely to compute.
 fn arbitrary(dtype: DType) -> Constant {

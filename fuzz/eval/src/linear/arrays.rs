@@ -4,10 +4,10 @@
 //! some order. For each element it is enough to keep the last writer and two readers that are not
 //! ordered: a write that conflicts with any reader conflicts with one of them.
 
-use gradiff::graph::{Arg, Constant, DType, Linear, Op};
+use gradiff_graph::{Arg, Constant, DType, Linear, Op};
 
-use super::Rules;
-use crate::stages::Elements;
+use super::Requirements;
+use crate::Elements;
 
 /// A thread that accesses an element, with the number of barriers that its group has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ struct Array {
 /// All arrays of a kernel.
 pub(super) struct Arrays<'a> {
     list: Vec<Array>,
-    rules: Option<&'a Rules>,
+    requirements: Option<&'a Requirements>,
     /// A read of a local element that was not written. If another thread writes the element before
     /// the next barrier, it is a race instead.
     unwritten: Option<String>,
@@ -110,7 +110,7 @@ impl<'a> Arrays<'a> {
     pub(super) fn new(
         kernel: &Linear,
         memories: &mut [Elements],
-        rules: Option<&'a Rules>,
+        requirements: Option<&'a Requirements>,
     ) -> Result<Arrays<'a>, String> {
         let is_stored = |at: usize| {
             kernel.uops.iter().filter(|uop| uop.op == Op::Store).any(|store| {
@@ -145,7 +145,7 @@ impl<'a> Arrays<'a> {
             let accesses = vec![Accesses::default(); count];
             list.push(Array { name, slot, dtype: uop.dtype, size, elements, accesses });
         }
-        Ok(Arrays { list, rules, unwritten: None })
+        Ok(Arrays { list, requirements, unwritten: None })
     }
 
     /// Puts the elements of the parameters back.
@@ -194,18 +194,21 @@ impl<'a> Arrays<'a> {
         lanes: usize,
     ) -> Result<(), String> {
         let Array { name, slot, dtype, .. } = &self.list[usize::from(array)];
-        let Some(rules) = self.rules.filter(|_| 1 < lanes) else { return Ok(()) };
+        let Some(requirements) = self.requirements.filter(|_| 1 < lanes) else { return Ok(()) };
         let size = dtype.size_bytes() as i64;
-        let required = rules.alignment(size, lanes as i64);
+        let required = requirements.alignment.bytes(size, lanes as i64);
         let address = index * size;
         if address % required != 0 {
             return Err(format!(
                 "{dtype}x{lanes} at element {index} of {name} is at byte {address}, but {} \
                  requires a multiple of {required}",
-                rules.language
+                requirements.language
             ));
         }
-        let alignment = if slot.is_some() { rules.global_alignment } else { rules.local_alignment };
+        let alignment = match slot {
+            Some(_) => requirements.global_alignment,
+            None => requirements.local_alignment,
+        };
         if alignment % required != 0 {
             return Err(format!(
                 "{dtype}x{lanes} of {name} requires a multiple of {required} bytes, but the array \
@@ -231,8 +234,12 @@ impl<'a> Arrays<'a> {
             accesses.read(id).map_err(|conflict| race(name, index, id, "reads", conflict))?;
         }
         let found = elements[element];
-        let is_refused = slot.is_none() || self.rules.is_some();
-        if found.is_none() && is_refused {
+        let is_unwritten = match slot {
+            // A written element may be undefined.
+            None => accesses.get(element).is_none_or(|accesses| accesses.writer.is_none()),
+            Some(_) => found.is_none() && self.requirements.is_some(),
+        };
+        if is_unwritten {
             let problem = format!("element {index} of {name} is read before it is written");
             if slot.is_some() {
                 return Err(problem);

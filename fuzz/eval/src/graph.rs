@@ -1,19 +1,17 @@
-//! A slow evaluator of tensor-level graphs: every node whole, element by element, by the scalar
-//! meanings. It serves blame and uses none of the engine's passes.
+//! Tensor graphs: every node whole, element by element, by the scalar meanings.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use gradiff::graph::{Arg, Buffer, Constant, Op, UOp};
+use gradiff_graph::{Arg, Buffer, Op, UOp};
 
-use crate::scalar;
-use crate::stages::Elements;
+use crate::{Elements, scalar};
 
 /// The elements of each output, row-major; `read` gives the elements of a buffer.
 ///
 /// # Errors
 /// A node that is not of tensor level.
-pub(crate) fn evaluate(
+pub fn evaluate(
     outputs: &[UOp],
     read: &mut dyn FnMut(&Buffer) -> Result<Elements, String>,
 ) -> Result<Vec<Elements>, String> {
@@ -41,7 +39,7 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
     let zero = Some(scalar::zero(node.dtype()));
     let elements: Elements = match (node.op(), node.arg()) {
         (Op::Const, Arg::Const(value)) => vec![Some(*value)],
-        (Op::Iota, _) => (0..count).map(|i| scalar::int(node.dtype(), i128::from(i))).collect(),
+        (Op::Iota, _) => (0..count).map(|i| scalar::number(node.dtype(), i128::from(i))).collect(),
         (Op::Reshape | Op::Contiguous | Op::Detach, _) => return Ok(Rc::clone(source(0))),
         (Op::ReduceAxis, Arg::Reduce(op, _)) => {
             let from = node.src()[0].shape().ok_or("a reduction of a node without shape")?;
@@ -57,20 +55,17 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
         }
         (op, _) if op.is_elementwise() => {
             let sources: Vec<&Elements> = (0..node.src().len()).map(|i| &**source(i)).collect();
-            (0..count as usize).map(|flat| element(node, &sources, flat)).collect()
+            let mut operands = vec![None; sources.len()];
+            let element = |flat: usize| {
+                let elements = sources.iter().map(|source| source[flat]);
+                operands.iter_mut().zip(elements).for_each(|(operand, x)| *operand = x);
+                scalar::element(op, node.dtype(), &operands)
+            };
+            (0..count as usize).map(element).collect()
         }
         (op, _) => return Err(format!("{op} is not of tensor level")),
     };
     Ok(Rc::new(elements))
-}
-
-fn element(node: &UOp, sources: &[&Elements], flat: usize) -> Option<Constant> {
-    if node.op() == Op::Where {
-        let condition = sources[0][flat]?;
-        return sources[if scalar::is_true(condition) { 1 } else { 2 }][flat];
-    }
-    let arguments: Option<Vec<Constant>> = sources.iter().map(|source| source[flat]).collect();
-    scalar::evaluate(node.op(), node.dtype(), &arguments?)
 }
 
 fn reduced(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> Elements {
@@ -91,11 +86,7 @@ fn reduced(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> E
         }
         let reduced = &mut elements[ravel(&index, to) as usize];
         *reduced = match (*reduced, *value) {
-            // The maximum of equal operands is the second, which is the earlier element here.
-            (Some(before), Some(value)) if op == Op::Max => {
-                scalar::evaluate(op, dtype, &[value, before])
-            }
-            (Some(before), Some(value)) => scalar::evaluate(op, dtype, &[before, value]),
+            (Some(before), Some(value)) => scalar::reduce(op, before, value),
             _ => None,
         };
     }

@@ -1,11 +1,11 @@
-//! The scalar meaning of every elementwise op and reduction, for the evaluators of this crate.
+//! The scalar meaning of every elementwise op and reduction.
 //!
 //! Written from the meanings of the op table and from nothing else: from the engine it takes the
-//! names of ops and types, and `Constant` as bits with a type. These evaluators judge what the
-//! engine computes with (`graph::evaluate`, the identities of its reductions, the ranges of its
+//! names of ops and types, and `Constant` as bits with a type. The evaluators judge what the engine
+//! computes with (`gradiff_graph::evaluate`, the identities of its reductions, the ranges of its
 //! types). All floats are computed in f64 and rounded once, by integer arithmetic.
 
-use gradiff::graph::{Constant, DType, Op};
+use gradiff_graph::{Constant, DType, Op};
 
 /// The layout of a float: significant bits, smallest and largest exponent of normal numbers.
 struct Format {
@@ -42,26 +42,26 @@ fn integer(dtype: DType) -> Option<(u32, bool)> {
 }
 
 /// Bits of an integer type, 1 for bool: shift amounts are smaller.
-pub(crate) fn bits(dtype: DType) -> u32 {
+pub fn bits(dtype: DType) -> u32 {
     integer(dtype).map_or(0, |(bits, _)| bits)
 }
 
 /// Smallest and largest value of an integer type or bool.
-pub(crate) fn range(dtype: DType) -> Option<(i128, i128)> {
+pub fn range(dtype: DType) -> Option<(i128, i128)> {
     let (bits, is_signed) = integer(dtype)?;
     let count = 1i128 << bits;
     Some(if is_signed { (-count / 2, count / 2 - 1) } else { (0, count - 1) })
 }
 
 /// The value of an integer or bool.
-pub(crate) fn to_int(x: Constant) -> Option<i128> {
+pub fn to_int(x: Constant) -> Option<i128> {
     let (low, high) = range(x.dtype())?;
     let value = i128::from(x.bits());
     Some(if value > high { value - (high - low + 1) } else { value })
 }
 
 /// The integer of this type with the same low bits; for bool, true if it is not 0.
-pub(crate) fn int(dtype: DType, value: i128) -> Option<Constant> {
+pub fn int(dtype: DType, value: i128) -> Option<Constant> {
     let (bits, _) = integer(dtype)?;
     let truncated =
         if bits == 1 { u64::from(value != 0) } else { value as u64 & (u64::MAX >> (64 - bits)) };
@@ -73,12 +73,12 @@ fn bool_of(value: bool) -> Option<Constant> {
 }
 
 /// Returns whether this is the bool `true`.
-pub(crate) fn is_true(x: Constant) -> bool {
+pub fn is_true(x: Constant) -> bool {
     x.dtype() == DType::Bool && x.bits() == 1
 }
 
 /// The value of a float, exactly.
-pub(crate) fn to_float(x: Constant) -> Option<f64> {
+pub fn to_float(x: Constant) -> Option<f64> {
     let Format { precision, exponent_min, exponent_max } = format(x.dtype())?;
     let (mut fraction, field_bits) = (x.bits(), exponent_max.ilog2() + 2);
     let digits = precision as u32 - 1;
@@ -120,7 +120,7 @@ fn nearest(dtype: DType, is_negative: bool, magnitude: u128, exponent: i32) -> O
 }
 
 /// The float of this type nearest to `value`.
-pub(crate) fn float(dtype: DType, value: f64) -> Option<Constant> {
+pub fn float(dtype: DType, value: f64) -> Option<Constant> {
     let Format { precision, exponent_min, exponent_max } = format(dtype)?;
     if value.is_nan() {
         let infinity = ((exponent_max - exponent_min + 2) as u64) << (precision - 1);
@@ -133,14 +133,19 @@ pub(crate) fn float(dtype: DType, value: f64) -> Option<Constant> {
     nearest(dtype, value.is_sign_negative(), fraction | hidden, field.max(1) - 1075)
 }
 
+/// The value of this type nearest to an integer; an integer type wraps it.
+pub fn number(dtype: DType, value: i128) -> Option<Constant> {
+    int(dtype, value).or_else(|| nearest(dtype, value < 0, value.unsigned_abs(), 0))
+}
+
 /// The zero of a type; `false` for bool.
-pub(crate) fn zero(dtype: DType) -> Constant {
+pub fn zero(dtype: DType) -> Constant {
     Constant::from_bits(dtype, 0)
 }
 
 /// The initial value of a reduction by `op`: combined with any `x`, it gives `x`. `None` for other
 /// ops.
-pub(crate) fn identity(op: Op, dtype: DType) -> Option<Constant> {
+pub fn identity(op: Op, dtype: DType) -> Option<Constant> {
     match (op, range(dtype)) {
         (Op::Add, _) => Some(zero(dtype)),
         (Op::Mul, Some(_)) => int(dtype, 1),
@@ -153,9 +158,16 @@ pub(crate) fn identity(op: Op, dtype: DType) -> Option<Constant> {
     }
 }
 
+/// The next value of a reduction by `op` whose value so far is `reduced`. Of equal maxima the first
+/// stays, and the maximum of equal operands is the second.
+pub fn reduce(op: Op, reduced: Constant, value: Constant) -> Option<Constant> {
+    let operands = if op == Op::Max { [value, reduced] } else { [reduced, value] };
+    evaluate(op, value.dtype(), &operands)
+}
+
 /// The value of `op` over `src`; `dtype` is the type of the result. `None` if it is undefined, or
 /// if the op does not exist for these types.
-pub(crate) fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
+pub fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     match (op, src) {
         (Op::Where, [condition, x, y]) => Some(if is_true(*condition) { *x } else { *y }),
         (Op::Cast, [x]) => cast(*x, dtype),
@@ -175,6 +187,29 @@ pub(crate) fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constan
     }
 }
 
+/// Does what [`evaluate`] does, over operands of which some may be undefined (`None`): so is the
+/// value, unless a `where`, an `and` or an `or` does not depend on them.
+pub fn element(op: Op, dtype: DType, src: &[Option<Constant>]) -> Option<Constant> {
+    match (op, src) {
+        (Op::Where, [condition, x, y]) => {
+            if is_true((*condition)?) {
+                *x
+            } else {
+                *y
+            }
+        }
+        (Op::And, _) if src.contains(&bool_of(false)) => bool_of(false),
+        (Op::Or, _) if src.contains(&bool_of(true)) => bool_of(true),
+        _ => {
+            let mut known = [zero(dtype); 3];
+            for (known, value) in known.iter_mut().zip(src) {
+                *known = (*value)?;
+            }
+            evaluate(op, dtype, known.get(..src.len())?)
+        }
+    }
+}
+
 /// Size of an element in memory, in bits.
 fn width(dtype: DType) -> Option<u32> {
     match (integer(dtype), format(dtype)) {
@@ -191,8 +226,7 @@ fn cast(x: Constant, to: DType) -> Option<Constant> {
         return Some(x);
     }
     match (to_int(x), to_float(x), range(to)) {
-        (Some(value), _, Some(_)) => int(to, value),
-        (Some(value), ..) => nearest(to, value < 0, value.unsigned_abs(), 0),
+        (Some(value), ..) => number(to, value),
         (_, Some(value), None) => float(to, value),
         (_, Some(value), Some(_)) if to == DType::Bool => bool_of(value != 0.0),
         (_, Some(value), Some((low, high))) => {
@@ -288,8 +322,8 @@ fn threefry(counter: u64, key: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use gradiff::graph;
     use gradiff_corpus as corpus;
+    use gradiff_graph as graph;
 
     use super::*;
 
@@ -452,6 +486,21 @@ mod tests {
         for (counter, key, expected) in known {
             assert_eq!(threefry(word(counter), word(key)), word(expected));
         }
+    }
+
+    #[test]
+    fn operands_that_do_not_matter_may_be_undefined() {
+        let [truth, falsehood] = [true, false].map(bool_of);
+        let bools = |op, src: &[Option<Constant>]| element(op, DType::Bool, src);
+        assert_eq!(bools(Op::Or, &[None, truth]), truth);
+        assert_eq!(bools(Op::Or, &[None, falsehood]), None);
+        assert_eq!(bools(Op::And, &[falsehood, None]), falsehood);
+        assert_eq!(bools(Op::And, &[truth, None]), None);
+        let x = int(DType::I8, 7);
+        assert_eq!(element(Op::Where, DType::I8, &[falsehood, None, x]), x);
+        assert_eq!(element(Op::Where, DType::I8, &[truth, None, x]), None);
+        assert_eq!(element(Op::Where, DType::I8, &[None, x, x]), None);
+        assert_eq!(element(Op::Add, DType::I8, &[None, x]), None);
     }
 
     #[test]
