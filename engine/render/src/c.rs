@@ -43,7 +43,7 @@ pub fn c_prelude(helpers: &Helpers) -> String {
 }
 
 /// Returns the definition of a helper.
-pub fn c_definition(name: &str) -> Option<Code> {
+pub(crate) fn c_definition(name: &str) -> Option<Code> {
     c_function(name).or_else(|| function(&SCALARS, name)).or_else(|| c_vector::definition(name))
 }
 
@@ -83,7 +83,7 @@ fn fma_body(dtype: DType) -> String {
 }
 
 /// Returns the C name of an element type.
-pub fn c_type(dtype: DType) -> &'static str {
+pub(crate) fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Void => "void",
         DType::Bool => "bool",

@@ -18,7 +18,7 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in CUDA, or the name is not an
 /// identifier.
-pub fn cuda(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn cuda(linear: &Linear) -> Result<Code, Error> {
     write(&Cuda, linear, &linear.name)
 }
 
@@ -26,7 +26,7 @@ pub fn cuda(linear: &Linear) -> Result<Code, Error> {
 ///
 /// # Panics
 /// If a helper has no [`cuda_definition`].
-pub fn cuda_prelude(helpers: &Helpers) -> String {
+pub(crate) fn cuda_prelude(helpers: &Helpers) -> String {
     let definitions = Definitions::of(helpers, cuda_definition);
     let mut text = String::new();
     for (name, header) in [("half", "cuda_fp16.h"), ("nv_bfloat16", "cuda_bf16.h")] {
@@ -40,7 +40,7 @@ pub fn cuda_prelude(helpers: &Helpers) -> String {
 }
 
 /// Returns the definition of a helper. The types of CUDA's headers are helpers without one.
-pub fn cuda_definition(name: &str) -> Option<Code> {
+pub(crate) fn cuda_definition(name: &str) -> Option<Code> {
     cuda_function(name).or_else(|| function(&SCALARS, name))
 }
 

@@ -21,17 +21,18 @@ mod wgsl_types;
 mod writer;
 
 pub use bounds::find_wrapping;
-pub use c::{c, c_definition, c_named, c_prelude, c_type};
+pub use c::{c, c_named, c_prelude};
 pub use code::{Code, Helpers};
-pub use cuda::{cuda, cuda_definition, cuda_prelude};
 pub use error::Error;
-pub use llvm::{llvm, llvm_definition, llvm_prelude};
-pub use metal::{metal, metal_definition, metal_prelude};
-pub use opencl::{opencl, opencl_definition, opencl_prelude};
-pub use ptx::{ptx, ptx_definition, ptx_prelude};
-pub use wgsl::{wgsl, wgsl_core, wgsl_definition, wgsl_prelude};
 
+use c::c_definition;
+use cuda::{cuda, cuda_definition, cuda_prelude};
 use gradiff_graph::{DType, Linear};
+use llvm::{llvm, llvm_definition, llvm_prelude};
+use metal::{metal, metal_definition, metal_prelude};
+use opencl::{opencl, opencl_definition, opencl_prelude};
+use ptx::{ptx, ptx_definition, ptx_prelude};
+use wgsl::{wgsl, wgsl_core, wgsl_definition, wgsl_prelude};
 
 /// A language that kernels can be rendered in.
 pub struct Language {

@@ -19,7 +19,7 @@ use crate::writer::{check_name, stored_slots, unsupported};
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in LLVM IR, or the name is not an
 /// identifier.
-pub fn llvm(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn llvm(linear: &Linear) -> Result<Code, Error> {
     check_name(&linear.name)?;
     let mut writer = Writer {
         linear,
@@ -39,7 +39,7 @@ pub fn llvm(linear: &Linear) -> Result<Code, Error> {
 ///
 /// # Panics
 /// If a helper has no [`llvm_definition`].
-pub fn llvm_prelude(helpers: &Helpers) -> String {
+pub(crate) fn llvm_prelude(helpers: &Helpers) -> String {
     let definitions = Definitions::of(helpers, llvm_definition);
     let mut declarations: Vec<String> = definitions.names().filter_map(declaration).collect();
     declarations.sort();
@@ -47,7 +47,7 @@ pub fn llvm_prelude(helpers: &Helpers) -> String {
 }
 
 /// Returns the definition of a helper. Intrinsics are helpers without one, which are declared.
-pub fn llvm_definition(name: &str) -> Option<Code> {
+pub(crate) fn llvm_definition(name: &str) -> Option<Code> {
     helper(name).or_else(|| declaration(name).map(|_| Code::default()))
 }
 

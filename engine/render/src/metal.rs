@@ -19,7 +19,7 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in Metal, or the name is not an
 /// identifier.
-pub fn metal(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn metal(linear: &Linear) -> Result<Code, Error> {
     write(&Metal, linear, &linear.name)
 }
 
@@ -27,13 +27,13 @@ pub fn metal(linear: &Linear) -> Result<Code, Error> {
 ///
 /// # Panics
 /// If a helper has no [`metal_definition`].
-pub fn metal_prelude(helpers: &Helpers) -> String {
+pub(crate) fn metal_prelude(helpers: &Helpers) -> String {
     let definitions = Definitions::of(helpers, metal_definition);
     format!("#include <metal_stdlib>\nusing namespace metal;\n{}", definitions.text)
 }
 
 /// Returns the definition of a helper.
-pub fn metal_definition(name: &str) -> Option<Code> {
+pub(crate) fn metal_definition(name: &str) -> Option<Code> {
     metal_function(name).or_else(|| function(&SCALARS, name)).or_else(|| VECTORS.definition(name))
 }
 

@@ -19,7 +19,7 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in OpenCL C, or the name is not an
 /// identifier.
-pub fn opencl(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn opencl(linear: &Linear) -> Result<Code, Error> {
     write(&OpenCl, linear, &linear.name)
 }
 
@@ -27,7 +27,7 @@ pub fn opencl(linear: &Linear) -> Result<Code, Error> {
 ///
 /// # Panics
 /// If a helper has no [`opencl_definition`].
-pub fn opencl_prelude(helpers: &Helpers) -> String {
+pub(crate) fn opencl_prelude(helpers: &Helpers) -> String {
     let definitions = Definitions::of(helpers, opencl_definition);
     let mut text = "#pragma OPENCL FP_CONTRACT OFF\n".to_string();
     if definitions.contain("double") {
@@ -37,7 +37,7 @@ pub fn opencl_prelude(helpers: &Helpers) -> String {
 }
 
 /// Returns the definition of a helper. The types of the extension for f64 are helpers without one.
-pub fn opencl_definition(name: &str) -> Option<Code> {
+pub(crate) fn opencl_definition(name: &str) -> Option<Code> {
     opencl_function(name).or_else(|| function(&SCALARS, name)).or_else(|| VECTORS.definition(name))
 }
 

@@ -18,7 +18,7 @@ use crate::writer::{check_name, unsupported};
 ///
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in PTX, or the name is not an identifier.
-pub fn ptx(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn ptx(linear: &Linear) -> Result<Code, Error> {
     check_name(&linear.name)?;
     let mut writer = Writer {
         linear,
@@ -46,12 +46,12 @@ pub fn ptx(linear: &Linear) -> Result<Code, Error> {
 }
 
 /// Returns the prelude of every file: PTX has no helpers.
-pub fn ptx_prelude(_helpers: &Helpers) -> String {
+pub(crate) fn ptx_prelude(_helpers: &Helpers) -> String {
     ".version 7.8\n.target sm_80\n.address_size 64\n".to_string()
 }
 
 /// Returns `None`: PTX has no helpers.
-pub fn ptx_definition(_name: &str) -> Option<Code> {
+pub(crate) fn ptx_definition(_name: &str) -> Option<Code> {
     None
 }
 

@@ -24,7 +24,7 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels or unsupported in WGSL, or the name is not an
 /// identifier.
-pub fn wgsl(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn wgsl(linear: &Linear) -> Result<Code, Error> {
     write(&Wgsl(EXTENDED), linear, &linear.name)
 }
 
@@ -32,7 +32,7 @@ pub fn wgsl(linear: &Linear) -> Result<Code, Error> {
 ///
 /// # Errors
 /// As [`wgsl`].
-pub fn wgsl_core(linear: &Linear) -> Result<Code, Error> {
+pub(crate) fn wgsl_core(linear: &Linear) -> Result<Code, Error> {
     write(&Wgsl(CORE), linear, &linear.name)
 }
 
@@ -40,14 +40,14 @@ pub fn wgsl_core(linear: &Linear) -> Result<Code, Error> {
 ///
 /// # Panics
 /// If a helper has no [`wgsl_definition`].
-pub fn wgsl_prelude(helpers: &Helpers) -> String {
+pub(crate) fn wgsl_prelude(helpers: &Helpers) -> String {
     let definitions = Definitions::of(helpers, wgsl_definition);
     let enable = if definitions.contain("f16") { "enable f16;\n" } else { "" };
     format!("{enable}{}", definitions.text)
 }
 
 /// Returns the definition of a helper. The type `f16` is one without, which has to be enabled.
-pub fn wgsl_definition(name: &str) -> Option<Code> {
+pub(crate) fn wgsl_definition(name: &str) -> Option<Code> {
     let scalar = wgsl_function(name).or_else(|| wgsl_types::definition(name));
     scalar.or_else(|| VECTORS.definition(name))
 }

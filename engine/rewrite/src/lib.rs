@@ -31,7 +31,7 @@ use gradiff_graph::UOp;
 use loaded::Loaded;
 
 pub use bounds::{Bounds, bounds};
-pub use driver::{Cycle, Options, Step, Trace, rewrite};
+pub use driver::{Options, Step, Trace, rewrite};
 pub use reduce::{substitute, varying};
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};

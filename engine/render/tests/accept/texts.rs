@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use gradiff_graph::{DType, Linear, Op, Target, TensorCore};
-use gradiff_render::{Error, LANGUAGES, Language, wgsl_core};
+use gradiff_render::{Error, LANGUAGES, Language};
 
 use crate::kernels::{choice, constants, copy, elementwise, group, lanes, product, reduction};
 
@@ -64,7 +64,8 @@ fn texts_are_as_reviewed() {
 #[test]
 fn error_names_the_unsupported_type() {
     let kernel = elementwise(Op::Add, &[DType::I64; 2], DType::I64, 1);
-    let error = wgsl_core(&kernel).unwrap_err();
+    let core = LANGUAGES.iter().find(|language| language.name == "wgsl-core").unwrap();
+    let error = (core.render)(&kernel).unwrap_err();
     assert!(matches!(error, Error::Type { dtype: DType::I64, .. }));
     let expected = "kernel E_add_i64_i64_i64_1: WGSL has no arrays or values of i64; cast to a \
                     type that it has, or choose another device";

@@ -3,16 +3,19 @@
 
 use std::fmt::Write;
 
-use gradiff::graph::{AxisKind, Constant, DType, Linear, OPS, Op, TENSOR_CORES, TensorCore};
-use gradiff::graph::{parse_linears, verify_linear};
-use gradiff::render::{ptx, ptx_prelude};
+use gradiff::graph::op::OPS;
+use gradiff::graph::tensor_core::{TENSOR_CORES, TensorCore};
+use gradiff::graph::text::parse_linears;
+use gradiff::graph::verify::verify_linear;
+use gradiff::graph::{AxisKind, Constant, DType, Linear, Op};
+use gradiff::render::LANGUAGES;
+use gradiff_eval::scalar;
 
 use super::decode::decode;
 use super::machine::{Argument, Launch, launch};
 use super::memory::POISON;
 use crate::calls::Draw;
 use crate::kernels::products;
-use gradiff_eval::scalar;
 
 const COUNT: usize = 64;
 
@@ -23,8 +26,10 @@ fn parsed(text: &str) -> Linear {
 }
 
 fn rendered(kernel: &Linear) -> String {
-    let code = ptx(kernel).unwrap_or_else(|error| panic!("{error}\n{kernel}"));
-    ptx_prelude(&code.helpers) + &code.text
+    let mut languages = LANGUAGES.iter();
+    let ptx = languages.find(|language| language.name == "ptx").expect("a language");
+    let code = (ptx.render)(kernel).unwrap_or_else(|error| panic!("{error}\n{kernel}"));
+    (ptx.prelude)(&code.helpers) + &code.text
 }
 
 fn bytes(values: &[Constant]) -> Vec<u8> {
