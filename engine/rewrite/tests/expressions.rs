@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp, Variable, evaluate, infix};
+use gradiff_eval::point::{Limits, Tape};
+use gradiff_eval::scalar;
+use gradiff_graph::{Arg, DType, Op, Sources, UOp, Variable, infix};
 use gradiff_rewrite::{Options, Trace, bounds, rewrite, simplify, symbolic};
 use rustc_hash::FxHashMap;
 
@@ -147,45 +149,6 @@ fn expression(random: &mut Random, dtype: DType, variables: &[UOp], depth: u64) 
     UOp::binary(BINARY[random.below(BINARY.len() as u64) as usize], x, y)
 }
 
-/// The nodes of an expression in topological order, each with the indices of its sources, so that
-/// it can be evaluated at many points.
-struct Program {
-    nodes: Vec<(UOp, Vec<usize>)>,
-}
-
-impl Program {
-    fn new(root: &UOp) -> Program {
-        let order = root.toposort();
-        let indices: FxHashMap<UOp, usize> = order.iter().cloned().zip(0..).collect();
-        let with_sources = |node: UOp| {
-            let src = node.src().iter().map(|source| indices[source]).collect();
-            (node, src)
-        };
-        Program { nodes: order.into_iter().map(with_sources).collect() }
-    }
-
-    /// The value of the expression at a point; `None` if it is undefined. The operand that a
-    /// `where` does not choose may be undefined.
-    fn run(&self, variables: &[(UOp, Constant)]) -> Option<Constant> {
-        let mut values: Vec<Option<Constant>> = Vec::with_capacity(self.nodes.len());
-        for (node, src) in &self.nodes {
-            let value = match node.op() {
-                Op::Const => node.as_const(),
-                Op::DefineVar => variables.iter().find(|(known, _)| known == node).map(|(_, v)| *v),
-                Op::Where => values[src[0]]
-                    .and_then(|condition| values[src[if condition.is_true() { 1 } else { 2 }]]),
-                op => {
-                    let src: Option<Vec<Constant>> =
-                        src.iter().map(|index| values[*index]).collect();
-                    src.and_then(|src| evaluate(op, node.dtype(), &src))
-                }
-            };
-            values.push(value);
-        }
-        values.pop().flatten()
-    }
-}
-
 /// Checks that a random expression over variables with these ranges keeps its values and stays
 /// within its bounds, and that simplifying it once more changes nothing.
 fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
@@ -201,8 +164,10 @@ fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
     assert!(!trace.ran_out, "out of fuel: {case}");
     let again = simplify(&after);
     assert_eq!(again, after, "not final: {case}\n => {}", infix(&again));
-    let programs = [&before, &after].map(Program::new);
-    let intervals = [&before, &after].map(bounds);
+    let sides = [&before, &after];
+    let intervals = sides.map(bounds);
+    let mut tape = Tape::new(&sides, Limits::default());
+    let [first, second] = sides.map(|side| tape.position(side).expect("a root"));
     for _ in 0..12 {
         let mut point = Vec::new();
         for (uop, (low, high)) in variables.iter().zip(ranges) {
@@ -211,11 +176,15 @@ fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
                 1 => *high,
                 _ => random.between(*low, *high),
             };
-            point.push((uop.clone(), Constant::int(dtype, value.into())));
+            point.push(value);
+            if let Some(position) = tape.position(uop) {
+                tape.set(position, scalar::int(dtype, value.into()));
+            }
         }
-        let Some(expected) = programs[0].run(&point) else { continue };
-        assert_eq!(programs[1].run(&point), Some(expected), "{case} at {point:?}");
-        let value = expected.to_int().expect("an integer");
+        tape.run(&|dtype, _, _| scalar::zero(dtype));
+        let Some(expected) = tape.value(first).element() else { continue };
+        assert_eq!(tape.value(second).element(), Some(expected), "{case} at {point:?}");
+        let value = scalar::to_int(expected).expect("an integer");
         for (min, max) in intervals {
             assert!(min <= value && value <= max, "{value} not in {min}..{max}: {case} {point:?}");
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use gradiff::graph::{Arg, Axis, AxisKind, Constant, DType, Dims, Global, Op, UOp, Variable};
 use gradiff::rewrite::{Bounds, Options, Step, Trace, bounds, rewrite, symbolic};
+use gradiff_eval::point::{Limits, Tape};
 use gradiff_eval::scalar;
 
 use crate::calls::Draw;
@@ -213,74 +214,29 @@ fn all_points(vars: &[UOp]) -> Vec<Point> {
     points
 }
 
-/// The value of each node at a point, by its position in the order; `None` if it is undefined.
-fn values(order: &[UOp], point: &Point) -> Vec<Option<Constant>> {
-    let positions: HashMap<&UOp, usize> = order.iter().zip(0..).collect();
-    let mut values: Vec<Option<Constant>> = Vec::with_capacity(order.len());
-    for node in order {
-        let source =
-            |number: usize| node.src().get(number).and_then(|source| values[positions[source]]);
-        let value = match (node.op(), node.arg()) {
-            (Op::Const, Arg::Const(value)) => Some(*value),
-            (Op::DefineVar, Arg::Var(variable)) => {
-                point.get(&variable.name).and_then(|value| scalar::int(node.dtype(), *value))
-            }
-            (Op::Range, Arg::Axis(axis)) => {
-                point.get(&counter(*axis)).and_then(|value| scalar::int(node.dtype(), *value))
-            }
-            (Op::Reduce, Arg::Reduce(op, _)) => reduced(node, *op, point),
-            (Op::Where, _) => source(0)
-                .and_then(|condition| source(if scalar::is_true(condition) { 1 } else { 2 })),
-            (op, _) if op.is_elementwise() => {
-                let operands: Option<Vec<Constant>> = (0..node.src().len()).map(source).collect();
-                operands.and_then(|operands| scalar::evaluate(op, node.dtype(), &operands))
-            }
-            _ => None,
-        };
-        values.push(value);
-    }
-    values
+/// A tape of two nodes, and their positions.
+fn laid_out(roots: [&UOp; 2]) -> (Tape, [usize; 2]) {
+    let tape = Tape::new(&roots, Limits { iterations: ITERATIONS_MAX, ..Limits::default() });
+    let positions = roots.map(|root| tape.position(root).expect("a root of the tape"));
+    (tape, positions)
 }
 
-/// The name of a range in a point.
-fn counter(axis: Axis) -> String {
-    format!("range {axis}")
-}
-
-/// The value of a reduction at a point; `None` if it is undefined or has too many iterations.
-fn reduced(node: &UOp, op: Op, point: &Point) -> Option<Constant> {
-    let [body, ranges @ ..] = node.src() else { return None };
-    let mut points = vec![point.clone()];
-    for range in ranges {
-        let Arg::Axis(axis) = range.arg() else { return None };
-        let end = scalar::to_int(value(&range.src()[0], point)?)?;
-        if ITERATIONS_MAX < end {
-            return None;
+/// Evaluates the tape where its variables have the values of a point.
+fn evaluate(tape: &mut Tape, point: &Point) {
+    for leaf in tape.leaves() {
+        let node = &tape.nodes()[leaf];
+        if let Arg::Var(variable) = node.arg() {
+            let value = point.get(&variable.name);
+            tape.set(leaf, value.and_then(|value| scalar::int(node.dtype(), *value)));
         }
-        let with = |point: &Point| {
-            let set = |iteration| {
-                let mut point = point.clone();
-                point.insert(counter(*axis), iteration);
-                point
-            };
-            (0..end).map(set).collect::<Vec<Point>>()
-        };
-        points = points.iter().flat_map(with).collect();
     }
-    let dtype = node.dtype();
-    let identity = match op {
-        Op::Add => 0,
-        Op::Mul => 1,
-        _ => range(dtype).0,
-    };
-    let start = scalar::int(dtype, identity)?;
-    points
-        .iter()
-        .try_fold(start, |sum, point| scalar::evaluate(op, dtype, &[sum, value(body, point)?]))
+    tape.run(&|dtype, _, _| scalar::zero(dtype));
 }
 
 fn value(node: &UOp, point: &Point) -> Option<Constant> {
-    values(&node.toposort(), point).pop().flatten()
+    let (mut tape, [position, _]) = laid_out([node, node]);
+    evaluate(&mut tape, point);
+    tape.value(position).element()
 }
 
 /// Draws an expression and checks its bounds, its simplified form and the order of its parts.
@@ -316,9 +272,11 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
         return Err(format!("bounds of {root:?} depend on earlier queries"));
     }
     let simple = simplified(draw, &root)?;
+    let (mut tape, [first, second]) = laid_out([&root, &simple]);
     for point in &points {
-        let values = values(&order, point);
-        for ((node, value), (low, high)) in order.iter().zip(&values).zip(&claims) {
+        evaluate(&mut tape, point);
+        for (node, (low, high)) in order.iter().zip(&claims) {
+            let value = tape.position(node).and_then(|position| tape.value(position).element());
             let Some(value) = value.and_then(scalar::to_int) else { continue };
             if value < *low || *high < value {
                 let text = gradiff::graph::infix(node);
@@ -327,8 +285,8 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
                 ));
             }
         }
-        let Some(expected) = values.last().copied().flatten() else { continue };
-        let found = value(&simple, point);
+        let Some(expected) = tape.value(first).element() else { continue };
+        let found = tape.value(second).element();
         if found != Some(expected) {
             return Err(differ(&root, &simple, point, Some(expected), found));
         }
@@ -378,9 +336,9 @@ fn simplified(draw: &mut Draw, root: &UOp) -> Result<UOp, String> {
 /// Checks that two nodes have the same value wherever the first is defined, at some points of their
 /// variables, which may differ from the drawn ones.
 fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
-    let orders = [before.toposort(), after.toposort()];
+    let (mut tape, positions) = laid_out([before, after]);
     let mut variables: HashMap<String, (i64, i64)> = HashMap::new();
-    for node in orders.iter().flatten() {
+    for node in tape.nodes() {
         if let Arg::Var(variable) = node.arg() {
             let limits = (variable.min, variable.max);
             variables.insert(variable.name.clone(), limits);
@@ -401,7 +359,8 @@ fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
             };
             point.insert((*name).clone(), min.wrapping_add(offset as i64).into());
         }
-        let [expected, found] = [0, 1].map(|at| values(&orders[at], &point).pop().flatten());
+        evaluate(&mut tape, &point);
+        let [expected, found] = positions.map(|position| tape.value(position).element());
         if expected.is_some() && found != expected {
             return Err(differ(before, after, &point, expected, found));
         }

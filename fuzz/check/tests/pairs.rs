@@ -6,7 +6,8 @@ mod pairs;
 
 use std::collections::BTreeMap;
 
-use gradiff::graph::{Arg, Constant, Op, UOp, evaluate};
+use gradiff::graph::{Arg, Constant, Op, UOp};
+use gradiff_eval::scalar;
 use gradiff_gen::{Choices, SeedChoices};
 use pairs::{Pair, node_count, parts, read};
 
@@ -47,25 +48,15 @@ fn points(load: &UOp, seed: u64) -> Vec<Point> {
 /// The index where the gate is open; `None` where it is not.
 fn value(load: &UOp, point: &Point) -> Option<Constant> {
     let (index, gate) = parts(load)?;
-    let is_open = gate.is_none_or(|gate| value_of(gate, point).is_some_and(|gate| gate.is_true()));
+    let is_open = gate.is_none_or(|gate| value_of(gate, point).is_some_and(scalar::is_true));
     is_open.then(|| value_of(index, point).expect("an open index has a value"))
 }
 
 fn value_of(root: &UOp, point: &Point) -> Option<Constant> {
-    let mut values: Vec<(UOp, Option<Constant>)> = Vec::new();
-    for node in root.toposort() {
-        let at = |source: &UOp| values.iter().find(|(node, _)| node == source).expect("sorted").1;
-        let value = match node.arg() {
-            Arg::Const(value) => Some(*value),
-            Arg::Axis(axis) => Some(Constant::int(node.dtype(), i128::from(point[&axis.number]))),
-            _ => {
-                let sources: Option<Vec<Constant>> = node.src().iter().map(at).collect();
-                sources.and_then(|sources| evaluate(node.op(), node.dtype(), &sources))
-            }
-        };
-        values.push((node, value));
-    }
-    values.pop().expect("a root").1
+    gradiff_eval::point::value(root, |range| match range.arg() {
+        Arg::Axis(axis) => scalar::int(range.dtype(), point[&axis.number].into()),
+        _ => None,
+    })
 }
 
 /// The first point at which two loads differ.

@@ -1,5 +1,5 @@
-//! Slow evaluators of the IR, one for each level: scalars, tensor graphs, kernel trees and graphs,
-//! linear uops.
+//! Slow evaluators of the IR, one for each level: scalars, nodes at a point, tensor graphs, kernel
+//! trees and graphs, linear uops.
 //!
 //! In: nodes or instructions of `gradiff-graph`, and the elements of their buffers. Out: elements,
 //! or what is wrong with an access. Tests of the engine's passes, proofs of rules and blame compare
@@ -10,6 +10,7 @@
 pub mod graph;
 pub mod kernel;
 pub mod linear;
+pub mod point;
 mod product;
 pub mod scalar;
 

@@ -4,12 +4,12 @@
 //! start at 0. Reductions run over one range or two; a name that the condition requires to be free
 //! of the range mostly is.
 
-use std::sync::Arc;
-
-use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp, Variable, evaluate, verify};
+use gradiff_eval::scalar;
+use gradiff_graph::{Arg, Constant, DType, Dims, Op, UOp, verify};
 use gradiff_rewrite::Rule;
 use gradiff_rewrite::syntax::is_constant_name;
 
+use crate::leaves;
 use crate::mutate::{Term, pattern_tokens, tokens};
 
 /// A source of random numbers: a call with n gives a number below n.
@@ -187,7 +187,7 @@ impl<'t> Draw<'t, '_> {
             *at += 1;
             let operand = self.equation_operand(words, at, dtype)?;
             let values = product.as_const().zip(operand.as_const());
-            let folded = values.and_then(|(x, y)| evaluate(op, dtype, &[x, y]));
+            let folded = values.and_then(|(x, y)| scalar::evaluate(op, dtype, &[x, y]));
             product = folded.map_or_else(|| UOp::binary(op, product, operand), UOp::constant);
         }
     }
@@ -376,7 +376,7 @@ impl<'t> Draw<'t, '_> {
     /// One of two arrays, large enough for small indices.
     fn global(&mut self, dtype: DType) -> UOp {
         let slot = 1 + (self.dice)(2) as usize;
-        UOp::new(Op::DefineGlobal, dtype, [], Arg::Global(Global { slot, size_elements: 64 }))
+        leaves::global(dtype, slot)
     }
 
     /// An element of an array, at a constant index.
@@ -506,9 +506,7 @@ impl<'t> Draw<'t, '_> {
         let op = op.and_then(|op| Op::from_name(&op[1..])).unwrap_or(Op::Mul);
         let count = 12 + (self.dice)(4);
         let names = (0..=count).map(|number| (format!("w{number}"), (-8, 8)));
-        let nodes = names.map(|(name, (min, max))| {
-            UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(Variable { name, min, max })))
-        });
+        let nodes = names.map(|(name, range)| leaves::variable(dtype, &name, range));
         let chain = nodes.reduce(|chain, node| UOp::binary(op, chain, node));
         chain.unwrap_or_else(|| UOp::int(dtype, 1))
     }
@@ -519,8 +517,7 @@ impl<'t> Draw<'t, '_> {
         let terms = (0..count).map(|number| {
             let (min, max) = (self.pick(&[0, 0, 0, -1]), 1 + (self.dice)(9) as i64);
             let min = if dtype.int_range().is_some_and(|(low, _)| low == 0) { 0 } else { min };
-            let variable = Variable { name: format!("w{number}"), min, max };
-            let node = UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(variable)));
+            let node = leaves::variable(dtype, &format!("w{number}"), (min, max));
             let factor = UOp::int(dtype, self.pick(&[1, 2, 3, 5, 8, -1]));
             UOp::binary(Op::Mul, node, factor)
         });
@@ -597,10 +594,8 @@ impl<'t> Draw<'t, '_> {
             let position = (self.dice)(existing.len() as u64) as usize;
             return existing[position].clone();
         }
-        let (min, max) = self.interval(dtype);
-        let name = format!("v{}", self.variables.len());
-        let variable = Arg::Var(Arc::new(Variable { name, min, max }));
-        let node = UOp::new(Op::DefineVar, dtype, [], variable);
+        let interval = self.interval(dtype);
+        let node = leaves::variable(dtype, &format!("v{}", self.variables.len()), interval);
         self.variables.push(node.clone());
         node
     }

@@ -6,7 +6,9 @@
 //! `bounds` of the engine, nothing else, and the engine does not know it. It starts no process and
 //! needs no solver.
 
+mod claim;
 mod instance;
+mod leaves;
 pub mod mutate;
 pub mod proof;
 pub mod witness;

@@ -5,9 +5,13 @@
 //! any value. A node that cannot be evaluated here (a tracker, a loop that is too long) is
 //! undefined.
 
-use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate, infix};
+use gradiff_eval::point::{Limits, Tape, Value};
+use gradiff_eval::scalar;
+use gradiff_graph::{Constant, DType, Op, UOp, infix};
 use gradiff_rewrite::{Claim, bounds};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
+
+use crate::claim::is_as_claimed;
 
 /// Values of variables and ranges that are known to show a difference.
 pub type Hint = std::collections::HashMap<UOp, Constant>;
@@ -47,15 +51,21 @@ pub(crate) fn difference(
     hint: &Hint,
     points: usize,
 ) -> Option<Difference> {
-    let mut machine = Machine::new(&[before, after])?;
-    let (before, after) = (machine.positions[before], machine.positions[after]);
-    let differs = |machine: &Machine| {
-        !is_as_claimed(claim, &machine.values[before], &machine.values[after], || machine.floats())
+    let mut search = Search::new(&[before, after])?;
+    let differs = |tape: &Tape| {
+        let [x, y] = [before, after].map(|node| value(tape, node));
+        let is_near = |count, x: f64, y: f64| is_near(tape, before.dtype(), count, (x, y));
+        !is_as_claimed(claim, x, y, &|| has_special(tape), &is_near)
     };
-    machine.search(hint, points, differs).then(|| {
-        let results = [before, after].map(|node| machine.values[node].describe());
-        Difference { values: machine.point(), results }
+    search.run(hint, points, differs).then(|| {
+        let results = [before, after].map(|node| value(&search.tape, node).to_string());
+        Difference { values: search.point(), results }
     })
+}
+
+/// The value of a root of the tape.
+fn value<'t>(tape: &'t Tape, root: &UOp) -> &'t Value {
+    tape.value(tape.position(root).expect("a root of the tape"))
 }
 
 /// The values of a point, in words.
@@ -74,197 +84,86 @@ pub struct Stray {
 
 /// The innermost node of these graphs whose value leaves its bounds at some point.
 pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
-    let mut machine = Machine::new(graphs)?;
-    let intervals: Vec<_> = machine.order.iter().map(bounds).collect();
-    let first = |machine: &Machine| {
+    let mut search = Search::new(graphs)?;
+    let intervals: Vec<_> = search.tape.nodes().iter().map(bounds).collect();
+    let first = |tape: &Tape| {
         let is_out = |(value, (low, high)): (&Value, &(i128, i128))| {
-            let value = value.element().and_then(Constant::to_int);
+            let value = value.element().and_then(scalar::to_int);
             value.is_some_and(|value| value < *low || *high < value)
         };
-        machine.values.iter().zip(&intervals).position(is_out)
+        tape.values().iter().zip(&intervals).position(is_out)
     };
-    machine.search(hint, POINTS, |machine| first(machine).is_some()).then(|| {
-        let node = first(&machine).expect("the search ended here");
-        let words = format!("{} for {}", machine.values[node].describe(), words(&machine.point()));
-        Stray { node: machine.order[node].clone(), words }
+    search.run(hint, POINTS, |tape| first(tape).is_some()).then(|| {
+        let node = first(&search.tape).expect("the search ended here");
+        let value = &search.tape.values()[node];
+        let words = format!("{value} for {}", words(&search.point()));
+        Stray { node: search.tape.nodes()[node].clone(), words }
     })
 }
 
-/// The value of a node at one point.
-#[derive(Clone, Debug, PartialEq)]
-enum Value {
-    Undefined,
-    Element(Constant),
-    /// A slot and an element of it; `None` behind a closed gate.
-    Address(Option<(usize, i128)>),
-    /// Stores: slot, element, value; an undefined value may be anything.
-    Stores(Vec<(usize, i128, Option<Constant>)>),
+/// Returns whether any node of the point is NaN or infinite.
+fn has_special(tape: &Tape) -> bool {
+    !magnitude(tape).is_finite()
 }
 
-impl Value {
-    fn element(&self) -> Option<Constant> {
-        if let Value::Element(value) = self { Some(*value) } else { None }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Value::Undefined => "undefined".to_string(),
-            Value::Element(value) => value.to_string(),
-            Value::Address(None) => "nowhere".to_string(),
-            Value::Address(Some((slot, index))) => format!("data{slot}[{index}]"),
-            Value::Stores(stores) if stores.is_empty() => "no store".to_string(),
-            Value::Stores(stores) => {
-                let word = |(slot, index, value): &(usize, i128, Option<Constant>)| {
-                    let value = value.map_or("undefined".to_string(), |value| value.to_string());
-                    format!("data{slot}[{index}]={value}")
-                };
-                stores.iter().map(word).collect::<Vec<_>>().join(" ")
-            }
-        }
-    }
+/// The largest magnitude of a float at this point; infinite if there is a NaN.
+fn magnitude(tape: &Tape) -> f64 {
+    let floats = tape.values().iter().filter_map(|value| scalar::to_float(value.element()?));
+    let magnitude = |x: f64| if x.is_nan() { f64::INFINITY } else { x.abs() };
+    floats.map(magnitude).fold(0.0, f64::max)
 }
 
-impl From<Option<Constant>> for Value {
-    fn from(value: Option<Constant>) -> Value {
-        value.map_or(Value::Undefined, Value::Element)
-    }
-}
-
-/// Returns whether `after` is as claimed; `floats` are the largest magnitude of any node and the
-/// number of roundings.
-fn is_as_claimed(
-    claim: Claim,
-    before: &Value,
-    after: &Value,
-    floats: impl Fn() -> (f64, f64),
-) -> bool {
-    let (x, y) = match (before, after) {
-        (Value::Undefined, _) => return true,
-        (Value::Element(x), Value::Element(y)) => (*x, *y),
-        (Value::Stores(x), Value::Stores(y)) => {
-            let is_same = |(x, y): (&(usize, i128, Option<Constant>), &(_, _, _))| {
-                (x.0, x.1) == (y.0, y.1) && (x.2.is_none() || x.2 == y.2)
-            };
-            return x.len() == y.len() && x.iter().zip(y).all(is_same);
-        }
-        _ => return before == after,
+/// Returns whether two floats differ by at most `count` roundings and those of the graphs, each of
+/// the largest float.
+fn is_near(tape: &Tape, dtype: DType, count: u32, (x, y): (f64, f64)) -> bool {
+    let unit = match dtype {
+        DType::F16 => 2f64.powi(-10),
+        DType::BF16 => 2f64.powi(-7),
+        DType::F32 => f64::from(f32::EPSILON),
+        _ => f64::EPSILON,
     };
-    if claim == Claim::Finite && !floats().0.is_finite() {
-        return true;
-    }
-    match (x.to_float(), y.to_float(), claim) {
-        (Some(v), Some(w), _) if v.is_nan() && w.is_nan() => true,
-        (Some(v), Some(w), Claim::Value) => v == w,
-        (Some(v), Some(w), Claim::Ulp(count)) => {
-            let unit = match x.dtype() {
-                DType::F16 => 2f64.powi(-10),
-                DType::BF16 => 2f64.powi(-7),
-                DType::F32 => f64::from(f32::EPSILON),
-                _ => f64::EPSILON,
-            };
-            let (largest, roundings) = floats();
-            let allowed = (f64::from(count) + roundings) * unit * largest;
-            !largest.is_finite() || (v - w).abs() <= allowed
-        }
-        _ => x == y,
-    }
+    let (largest, roundings) = (magnitude(tape), tape.nodes().len() + tape.iterations());
+    let allowed = (f64::from(count) + roundings as f64) * unit * largest;
+    x.is_nan() && y.is_nan() || !largest.is_finite() || (x - y).abs() <= allowed
 }
 
-/// Graphs laid out in one order, with the values of their nodes at the present point.
-struct Machine {
-    order: Vec<UOp>,
-    positions: FxHashMap<UOp, usize>,
-    src: Vec<Vec<usize>>,
-    /// The nodes that are computed anew in each iteration of a reduction.
-    bodies: FxHashMap<usize, Vec<usize>>,
+/// A search for a point: the graphs, and what is tried.
+struct Search {
+    tape: Tape,
     /// Variables and free ranges, with the values to try, those near zero first.
     leaves: Vec<(usize, Vec<Constant>)>,
-    values: Vec<Value>,
     /// Numbers that occur in the graphs, and numbers near them.
     near: Vec<i128>,
     /// The content of memory is a function of this number and the address.
     salt: u64,
-    /// Number of iterations of reductions at this point.
-    iterations: usize,
-    evaluations_left: usize,
 }
 
-impl Machine {
+impl Search {
     /// `None` if the graphs are too large.
-    fn new(graphs: &[&UOp]) -> Option<Machine> {
-        let mut machine = Machine {
-            order: Vec::new(),
-            positions: FxHashMap::default(),
-            src: Vec::new(),
-            bodies: FxHashMap::default(),
-            leaves: Vec::new(),
-            values: Vec::new(),
-            near: (-8..=8).collect(),
-            salt: 0,
-            iterations: 0,
-            evaluations_left: EVALUATIONS,
-        };
-        for node in graphs.iter().flat_map(|graph| graph.toposort()) {
-            if machine.positions.contains_key(&node) {
-                continue;
-            }
-            machine.src.push(node.src().iter().map(|source| machine.positions[source]).collect());
-            machine.positions.insert(node.clone(), machine.order.len());
-            machine.order.push(node);
-        }
-        if machine.order.len() > NODES {
+    fn new(graphs: &[&UOp]) -> Option<Search> {
+        let limits = Limits { evaluations: EVALUATIONS, ..Limits::default() };
+        let tape = Tape::new(graphs, limits);
+        if tape.nodes().len() > NODES {
             return None;
         }
-        machine.values = vec![Value::Undefined; machine.order.len()];
-        let numbers: FxHashSet<i128> = machine.order.iter().filter_map(UOp::as_int).collect();
+        let numbers: FxHashSet<i128> = tape.nodes().iter().filter_map(UOp::as_int).collect();
         let around = |value: &i128| [*value, value - 1, value + 1, -value, value * 2];
-        machine.near.extend(numbers.iter().flat_map(around));
-        machine.near.sort_by_key(|value| (value.abs(), *value < 0));
-        machine.near.dedup();
-        let mut bound = FxHashSet::default();
-        for position in 0..machine.order.len() {
-            if machine.order[position].op() == Op::Reduce {
-                bound.extend(machine.src[position][1..].iter().copied());
-                machine.bodies.insert(position, machine.body(position));
-            }
+        let mut near: Vec<i128> = (-8..=8).collect();
+        near.extend(numbers.iter().flat_map(around));
+        near.sort_by_key(|value| (value.abs(), *value < 0));
+        near.dedup();
+        let mut search = Search { tape, leaves: Vec::new(), near, salt: 0 };
+        for position in search.tape.leaves() {
+            let candidates = search.candidates(&search.tape.nodes()[position]);
+            search.leaves.push((position, candidates));
         }
-        for position in (0..machine.order.len()).filter(|position| !bound.contains(position)) {
-            if matches!(machine.order[position].op(), Op::DefineVar | Op::Range) {
-                machine.leaves.push((position, machine.candidates(position)));
-            }
-        }
-        Some(machine)
-    }
-
-    /// The nodes of a reduction's value that depend on its ranges, in order. An inner reduction
-    /// over a range does not depend on it.
-    fn body(&self, reduce: usize) -> Vec<usize> {
-        let (value, ranges) = (self.src[reduce][0], &self.src[reduce][1..]);
-        let inside: Vec<usize> =
-            self.order[value].toposort().iter().map(|node| self.positions[node]).collect();
-        let mut body = FxHashSet::default();
-        for range in ranges {
-            let mut varies: FxHashSet<usize> = [*range].into_iter().collect();
-            for position in &inside {
-                let src = &self.src[*position];
-                let is_closed =
-                    self.order[*position].op() == Op::Reduce && src[1..].contains(range);
-                if !is_closed && src.iter().any(|source| varies.contains(source)) {
-                    varies.insert(*position);
-                }
-            }
-            body.extend(varies);
-        }
-        let mut body: Vec<usize> = body.into_iter().filter(|at| !ranges.contains(at)).collect();
-        body.sort_unstable();
-        body
+        Some(search)
     }
 
     /// The values of a leaf that are tried.
-    fn candidates(&self, position: usize) -> Vec<Constant> {
-        let leaf = &self.order[position];
+    fn candidates(&self, leaf: &UOp) -> Vec<Constant> {
         if leaf.dtype().is_float() {
-            return FLOATS.iter().map(|value| Constant::float(leaf.dtype(), *value)).collect();
+            return FLOATS.iter().map(|value| float(leaf.dtype(), *value)).collect();
         }
         let (low, high) = bounds(leaf);
         let mut values: Vec<i128> = self.near.clone();
@@ -275,13 +174,13 @@ impl Machine {
         values.retain(|value| low <= *value && *value <= high);
         values.sort_by_key(|value| (value.unsigned_abs(), *value < 0));
         values.dedup();
-        values.into_iter().map(|value| Constant::int(leaf.dtype(), value)).collect()
+        values.into_iter().filter_map(|value| scalar::int(leaf.dtype(), value)).collect()
     }
 
     /// Evaluates the graphs at one point after another until the test holds; false if it never
     /// does.
-    fn search(&mut self, hint: &Hint, points: usize, test: impl Fn(&Machine) -> bool) -> bool {
-        let is_memory = self.order.iter().any(|node| node.op() == Op::Load);
+    fn run(&mut self, hint: &Hint, points: usize, test: impl Fn(&Tape) -> bool) -> bool {
+        let is_memory = self.tape.nodes().iter().any(|node| node.op() == Op::Load);
         let combinations = self.leaves.iter().try_fold(1usize, |product, (_, values)| {
             product.checked_mul(values.len()).filter(|product| *product <= points)
         });
@@ -297,180 +196,64 @@ impl Machine {
                     None => random(&mut state) % values.len(),
                 };
                 rest /= values.len();
-                self.values[*position] = Value::Element(values[choice]);
+                self.tape.set(*position, Some(values[choice]));
             }
             self.salt = number as u64;
-            self.run();
-            if test(self) {
+            self.evaluate();
+            if test(&self.tape) {
                 return true;
             }
-            if self.evaluations_left == 0 {
+            if self.tape.evaluations_left() == 0 {
                 return false;
             }
         }
         for (position, _) in self.leaves.iter().filter(|_| !hint.is_empty()) {
-            let known = hint.get(&self.order[*position]).copied();
-            self.values[*position] = known.into();
+            let known = hint.get(&self.tape.nodes()[*position]).copied();
+            self.tape.set(*position, known);
         }
-        self.run();
-        !hint.is_empty() && test(self)
+        self.evaluate();
+        !hint.is_empty() && test(&self.tape)
     }
 
-    fn run(&mut self) {
-        self.iterations = 0;
-        for position in 0..self.order.len() {
-            self.compute(position);
-        }
-    }
-
-    fn compute(&mut self, position: usize) {
-        self.evaluations_left = self.evaluations_left.saturating_sub(1);
-        if matches!(self.order[position].op(), Op::DefineVar | Op::Range) {
-            return;
-        }
-        self.values[position] = if self.order[position].op() == Op::Reduce {
-            self.reduce(position)
-        } else {
-            self.node(position)
-        };
-    }
-
-    fn node(&self, position: usize) -> Value {
-        let node = &self.order[position];
-        let src = |number: usize| &self.values[self.src[position][number]];
-        let element = |number: usize| src(number).element();
-        let truth = |value| Some(Constant::bool(value));
-        match (node.op(), node.arg()) {
-            (_, Arg::Const(value)) => Value::Element(*value),
-            (Op::Index, _) => self.address(position),
-            (Op::Load, Arg::None | Arg::Int(_)) => match src(0) {
-                Value::Address(Some((slot, index))) => self.read(node, *slot, *index),
-                Value::Address(None) if node.src().len() == 2 => src(1).clone(),
-                Value::Address(None) => Value::Element(Constant::zero(node.dtype())),
-                _ => Value::Undefined,
-            },
-            (Op::Store, Arg::None) => match src(0) {
-                Value::Address(Some((slot, index))) => {
-                    Value::Stores(vec![(*slot, *index, element(1))])
-                }
-                Value::Address(None) => Value::Stores(Vec::new()),
-                _ => Value::Undefined,
-            },
-            (Op::Sink, _) => {
-                let mut joined = Vec::new();
-                for number in 0..node.src().len() {
-                    let Value::Stores(stores) = src(number) else { return Value::Undefined };
-                    joined.extend(stores.iter().copied());
-                }
-                Value::Stores(joined)
-            }
-            (Op::Where, _) => match element(0) {
-                Some(condition) => src(if condition.is_true() { 1 } else { 2 }).clone(),
-                None => Value::Undefined,
-            },
-            (Op::And, _) if (0..2).any(|n| element(n) == truth(false)) => truth(false).into(),
-            (Op::Or, _) if (0..2).any(|n| element(n) == truth(true)) => truth(true).into(),
-            (op, _) if op.is_elementwise() => {
-                let sources: Option<Vec<Constant>> = (0..node.src().len()).map(element).collect();
-                sources.and_then(|sources| evaluate(op, node.dtype(), &sources)).into()
-            }
-            _ => Value::Undefined,
-        }
-    }
-
-    fn address(&self, position: usize) -> Value {
-        let Arg::Global(global) = self.order[self.src[position][0]].arg() else {
-            return Value::Undefined;
-        };
-        let element = |source: &usize| self.values[*source].element();
-        match self.src[position].get(2).map(element) {
-            Some(None) => return Value::Undefined,
-            Some(Some(gate)) if !gate.is_true() => return Value::Address(None),
-            _ => {}
-        }
-        let index = element(&self.src[position][1]).and_then(Constant::to_int);
-        // An address outside of its array is undefined.
-        let inside = index.filter(|at| 0 <= *at && *at < i128::from(global.size_elements));
-        inside.map_or(Value::Undefined, |index| Value::Address(Some((global.slot, index))))
-    }
-
-    /// The content of memory: small numbers and odd ones, the same at each read.
-    fn read(&self, node: &UOp, slot: usize, index: i128) -> Value {
-        let mut state = (self.salt << 8 | slot as u64) ^ (index as u64).wrapping_mul(0x9e37_79b9);
-        (0..3).for_each(|_| {
-            random(&mut state);
-        });
-        let choice = random(&mut state);
-        let dtype = node.dtype();
-        if dtype.is_float() {
-            let value = FLOATS.get(choice % 24).copied();
-            let value = value.unwrap_or((choice / 24 % 17) as f64 - 8.0);
-            return Value::Element(Constant::float(dtype, value));
-        }
-        let (low, high) = dtype.int_range().unwrap_or((0, 0));
-        let ends = [low, high, low + 1, high - 1];
-        let near = self.near[choice / 16 % self.near.len()];
-        let value = ends.get(choice % 16).copied().unwrap_or(near).clamp(low, high);
-        Value::Element(Constant::int(dtype, value))
-    }
-
-    fn reduce(&mut self, position: usize) -> Value {
-        let node = self.order[position].clone();
-        let Arg::Reduce(op, _) = node.arg() else { return Value::Undefined };
-        let ends: Option<Vec<i128>> =
-            node.src()[1..].iter().map(|range| range.src().first()?.as_int()).collect();
-        let body = self.bodies[&position].clone();
-        let trips = ends.as_ref().and_then(|ends| {
-            ends.iter().try_fold(1usize, |product, end| {
-                product.checked_mul(usize::try_from((*end).max(0)).ok()?)
-            })
-        });
-        let cost = trips.and_then(|trips| trips.checked_mul(body.len() + 1));
-        let trips = trips.filter(|_| cost.is_some_and(|cost| cost < self.evaluations_left));
-        let (Some(ends), Some(trips)) = (ends, trips) else { return Value::Undefined };
-        let mut reduced = match op {
-            Op::Mul => Constant::one(node.dtype()),
-            Op::Max => Constant::smallest(node.dtype()),
-            _ => Constant::zero(node.dtype()),
-        };
-        self.iterations += trips;
-        for iteration in 0..trips {
-            let mut rest = iteration as i128;
-            for (number, end) in ends.iter().enumerate().rev() {
-                let value = Constant::int(node.src()[number + 1].dtype(), rest % end);
-                self.values[self.src[position][number + 1]] = Value::Element(value);
-                rest /= end;
-            }
-            body.iter().for_each(|position| self.compute(*position));
-            let value = self.values[self.src[position][0]].element();
-            match value.and_then(|value| evaluate(*op, node.dtype(), &[reduced, value])) {
-                Some(value) => reduced = value,
-                None => return Value::Undefined,
-            }
-        }
-        Value::Element(reduced)
-    }
-
-    /// The largest magnitude of a float at this point (infinite if there is a NaN), and the number
-    /// of roundings.
-    fn floats(&self) -> (f64, f64) {
-        let floats = self.values.iter().filter_map(|value| value.element()?.to_float());
-        let magnitude = |x: f64| if x.is_nan() { f64::INFINITY } else { x.abs() };
-        let roundings = self.order.len() + self.iterations;
-        (floats.map(magnitude).fold(0.0, f64::max), roundings as f64)
+    fn evaluate(&mut self) {
+        let (near, salt) = (&self.near, self.salt);
+        self.tape.run(&|dtype, slot, index| read(near, salt, dtype, slot, index));
     }
 
     /// The values of the leaves and of the loaded elements.
     fn point(&self) -> Vec<(String, String)> {
-        let value = |position: usize| self.values[position].describe();
-        let leaves = self.leaves.iter().map(|(leaf, _)| (infix(&self.order[*leaf]), value(*leaf)));
+        let (tape, values) = (&self.tape, self.tape.values());
+        let leaves = self.leaves.iter().map(|(leaf, _)| (infix(&tape.nodes()[*leaf]), *leaf));
+        let leaves = leaves.map(|(name, leaf)| (name, values[leaf].to_string()));
         let is_read = |position: &usize| {
-            self.order[*position].op() == Op::Load
-                && matches!(self.values[self.src[*position][0]], Value::Address(Some(_)))
+            tape.nodes()[*position].op() == Op::Load
+                && matches!(values[tape.src(*position)[0]], Value::Address(Some(_)))
         };
-        let loads = (0..self.order.len()).filter(is_read);
-        leaves.chain(loads.map(|load| (value(self.src[load][0]), value(load)))).collect()
+        let loads = (0..values.len()).filter(is_read);
+        let word = |load: usize| (values[tape.src(load)[0]].to_string(), values[load].to_string());
+        leaves.chain(loads.map(word)).collect()
     }
+}
+
+/// The content of memory: small numbers and odd ones, the same at each read.
+fn read(near: &[i128], salt: u64, dtype: DType, slot: usize, index: i128) -> Constant {
+    let mut state = (salt << 8 | slot as u64) ^ (index as u64).wrapping_mul(0x9e37_79b9);
+    (0..3).for_each(|_| {
+        random(&mut state);
+    });
+    let choice = random(&mut state);
+    let Some((low, high)) = scalar::range(dtype) else {
+        let value = FLOATS.get(choice % 24).copied();
+        return float(dtype, value.unwrap_or((choice / 24 % 17) as f64 - 8.0));
+    };
+    let ends = [low, high, low + 1, high - 1];
+    let near = near[choice / 16 % near.len()];
+    let value = ends.get(choice % 16).copied().unwrap_or(near).clamp(low, high);
+    scalar::int(dtype, value).expect("the dtype has integers")
+}
+
+fn float(dtype: DType, value: f64) -> Constant {
+    scalar::float(dtype, value).expect("the dtype has floats")
 }
 
 fn random(state: &mut u64) -> usize {
@@ -484,6 +267,7 @@ fn random(state: &mut u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gradiff_graph::Arg;
 
     /// Checks the text of the witness; empty if there must be none.
     fn check(before: UOp, after: UOp, claim: Claim, expected: &str) {
@@ -492,8 +276,7 @@ mod tests {
     }
 
     fn variable(dtype: DType, min: i64, max: i64) -> UOp {
-        let variable = gradiff_graph::Variable { name: "x".to_string(), min, max };
-        UOp::new(Op::DefineVar, dtype, [], Arg::Var(std::sync::Arc::new(variable)))
+        crate::leaves::variable(dtype, "x", (min, max))
     }
 
     #[test]

@@ -4,16 +4,19 @@
 //! Each left side is built, the rule applied as the driver does, and both sides are evaluated point
 //! by point. It shares nothing with the solver's terms, so that each checks the other.
 
+use gradiff_eval::point::{Limits, Tape, Value};
+use gradiff_eval::scalar;
 use gradiff_graph::{Constant, DType, Op, UOp, infix};
 use gradiff_rewrite::syntax::{ParsedRule, Pattern, Question, is_constant_name};
 use gradiff_rewrite::{Rule, RuleSet};
 
 use super::encode::Type;
 use super::instance::{self, dtype_of};
-use super::judge::is_as_claimed;
+use super::judge::{has_special, is_near};
 use super::typing::{Kind, Typing};
-use super::value::Tape;
 use super::{parsed, reductions, statics};
+use crate::claim::is_as_claimed;
+use crate::leaves;
 
 /// Counts of a search that found no difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,7 +182,7 @@ fn domains(rule: &ParsedRule, typing: &Typing, types: &[Option<Type>]) -> Vec<Li
             return Vec::new();
         };
         let nodes = match role(&rule.lhs, slot) {
-            Role::Global => vec![instance::global(dtype, 0)],
+            Role::Global => vec![leaves::global(dtype, 0)],
             _ if dtype == DType::Void => instance::stores(),
             _ if is_constant_name(name) => {
                 instance::constants(dtype).into_iter().map(UOp::constant).collect()
@@ -267,7 +270,7 @@ impl Domain<'_> {
     ) -> Result<(), Box<CounterExample>> {
         let is_variable = |node: &UOp| node.op() == Op::DefineVar;
         let free: Vec<UOp> = left.toposort().into_iter().filter(is_variable).collect();
-        let (mut before, mut after) = (Tape::new(left, &free), Tape::new(right, &free));
+        let [mut before, mut after] = [left, right].map(|side| Side::new(side, &free));
         for lists in points(&free) {
             let lengths: Vec<usize> = lists.iter().map(Vec::len).collect();
             let combinations = Combinations::new(&lengths, share);
@@ -275,10 +278,13 @@ impl Domain<'_> {
             for chosen in combinations {
                 let point: Vec<Constant> =
                     lists.iter().zip(&chosen).map(|(list, pick)| list[*pick]).collect();
-                let expected = before.run(&point).clone();
-                let result = after.run(&point);
+                before.run(&point);
+                after.run(&point);
+                let (expected, result) = (before.value(), after.value());
                 found.points += 1;
-                if !is_as_claimed(self.rule.row.claim, &before, &expected, result) {
+                let is_special = || has_special(&before.tape);
+                let is_near = |count, x, y| is_near(&before.tape, left.dtype(), count, (x, y));
+                if !is_as_claimed(self.rule.row.claim, expected, result, &is_special, &is_near) {
                     let results = [expected.to_string(), result.to_string()];
                     return Err(self.counter_example(left, right, nodes, &free, &point, results));
                 }
@@ -311,6 +317,41 @@ impl Domain<'_> {
         let dtype = subject.map_or(left.dtype(), UOp::dtype).to_string();
         Box::new(CounterExample { values, dtype, sides: [infix(left), infix(right)], results })
     }
+}
+
+/// A side of a rule, and the position of each free variable.
+struct Side {
+    tape: Tape,
+    inputs: Vec<Option<usize>>,
+}
+
+impl Side {
+    fn new(root: &UOp, free: &[UOp]) -> Side {
+        // Addresses are compared wherever they are.
+        let tape = Tape::new(&[root], Limits { is_within_arrays: false, ..Limits::default() });
+        let inputs = free.iter().map(|variable| tape.position(variable)).collect();
+        Side { tape, inputs }
+    }
+
+    /// Evaluates the side at a point.
+    fn run(&mut self, point: &[Constant]) {
+        for (position, value) in self.inputs.iter().zip(point) {
+            if let Some(position) = position {
+                self.tape.set(*position, Some(*value));
+            }
+        }
+        self.tape.run(&memory);
+    }
+
+    fn value(&self) -> &Value {
+        self.tape.value(self.tape.nodes().len() - 1)
+    }
+}
+
+/// The content of an address, by a fixed function that tells addresses apart.
+fn memory(dtype: DType, slot: usize, index: i128) -> Constant {
+    let mixed = (index as u64 ^ (slot as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    scalar::number(dtype, mixed.into()).unwrap_or_else(|| scalar::zero(dtype))
 }
 
 /// The lists of points for these variables. An f16 variable has all its values; if there are

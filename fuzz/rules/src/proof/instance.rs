@@ -1,19 +1,13 @@
 //! Nodes that a left side may match: variables of several ranges, constants around zero and at the
 //! ends of the dtype, and, for rules that depend on nodes below their pattern, sums and quotients.
 
-use std::sync::Arc;
-
-use gradiff_graph::{Arg, Constant, DType, Global, OPS, Op, Sources, UOp, Variable};
+use gradiff_eval::scalar;
+use gradiff_graph::{Arg, Constant, DType, OPS, Op, Sources, UOp};
 use gradiff_rewrite::syntax::Pattern;
 
 use super::encode::Type;
 use super::typing::Typing;
-
-/// A variable of this range; floats have all values of their dtype.
-pub(super) fn variable(dtype: DType, name: &str, (min, max): (i64, i64)) -> UOp {
-    let variable = Variable { name: name.to_owned(), min, max };
-    UOp::new(Op::DefineVar, dtype, Sources::new(), Arg::Var(Arc::new(variable)))
-}
+use crate::leaves::{global, variable};
 
 /// Floats at which rules about floats go wrong, rounded to the dtype.
 const FLOATS: [f64; 26] = [
@@ -212,6 +206,8 @@ fn extend_with(found: &mut Vec<UOp>, op: Op, arity: usize, dtype: DType) {
                 ),
                 (_, 1) if x == y => found.push(UOp::unary(op, dtype, x.clone())),
                 (_, 2) => found.push(UOp::binary(op, x.clone(), y.clone())),
+                // The product of 16-bit floats may be rounded before it is added, or not.
+                (Op::MulAcc, _) if dtype.bits() == 16 && !is_exact(x, y) => {}
                 (_, 3) => {
                     let src = [x.clone(), y.clone(), operands[0].clone()];
                     found.push(UOp::new(op, dtype, src, Arg::None));
@@ -222,10 +218,14 @@ fn extend_with(found: &mut Vec<UOp>, op: Op, arity: usize, dtype: DType) {
     }
 }
 
-/// An array.
-pub(super) fn global(dtype: DType, slot: usize) -> UOp {
-    let arg = Arg::Global(Global { slot, size_elements: 64 });
-    UOp::new(Op::DefineGlobal, dtype, Sources::new(), arg)
+/// Returns whether the product of two floats needs no rounding; true if one is not constant.
+fn is_exact(x: &UOp, y: &UOp) -> bool {
+    let (Some(x), Some(y)) = (x.as_const(), y.as_const()) else { return true };
+    let product = scalar::evaluate(Op::Mul, x.dtype(), &[x, y]).and_then(scalar::to_float);
+    match (scalar::to_float(x), scalar::to_float(y), product) {
+        (Some(x), Some(y), Some(product)) => product == x * y || product.is_nan(),
+        _ => true,
+    }
 }
 
 /// Stores behind gates that are open, closed or variable.

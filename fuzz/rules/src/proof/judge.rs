@@ -1,43 +1,42 @@
-//! Checks that the right side is as the claim promises, at one point.
+//! Closeness of floats at one point of a proof.
 
-use gradiff_graph::{Constant, DType};
-use gradiff_rewrite::Claim;
+use gradiff_eval::point::Tape;
+use gradiff_eval::scalar;
+use gradiff_graph::{DType, Op};
 
 use super::encode::float_shape;
-use super::value::{Cell, Tape};
 
-/// Checks a point at which both tapes have been run. Any right side is correct where the left side
-/// is undefined or the claim says nothing.
-pub(super) fn is_as_claimed(claim: Claim, left: &Tape, before: &Cell, after: &Cell) -> bool {
-    match (before, after) {
-        (Cell::Undefined, _) => true,
-        _ if claim == Claim::Finite && left.has_special() => true,
-        (Cell::Scalar(x), Cell::Scalar(y)) => match (x.to_float(), y.to_float()) {
-            (Some(first), Some(second)) => floats(claim, left, (*x, first), (*y, second)),
-            _ => x == y,
-        },
-        _ => before == after,
-    }
+/// Returns whether any float on the tape is NaN or infinite.
+pub(super) fn has_special(tape: &Tape) -> bool {
+    let mut floats = tape.values().iter().filter_map(|value| scalar::to_float(value.element()?));
+    floats.any(|value| !value.is_finite())
 }
 
-fn floats(
-    claim: Claim,
-    left: &Tape,
-    (x, first): (Constant, f64),
-    (y, second): (Constant, f64),
-) -> bool {
-    match claim {
-        Claim::Ulp(count) => is_near(count, left, y.dtype(), first, second),
-        _ if first.is_nan() => second.is_nan(),
-        Claim::Value => first == second,
-        _ => x == y,
+/// The last node in f64 without rounding in between, and the largest magnitude of a node: exact for
+/// sums and products of few f16. `None` for other ops.
+fn exact(tape: &Tape) -> Option<(f64, f64)> {
+    let mut values: Vec<f64> = Vec::new();
+    let mut largest = 0f64;
+    for (position, node) in tape.nodes().iter().enumerate() {
+        let at = |number: usize| values[tape.src(position)[number]];
+        let value = match node.op() {
+            Op::Add => at(0) + at(1),
+            Op::Sub => at(0) - at(1),
+            Op::Mul => at(0) * at(1),
+            Op::Neg => -at(0),
+            _ if node.src().is_empty() => scalar::to_float(tape.values()[position].element()?)?,
+            _ => return None,
+        };
+        largest = largest.max(value.abs());
+        values.push(value);
     }
+    values.last().map(|value| (*value, largest))
 }
 
 /// Returns whether `after` is within `count` units in the last place of the exact result, or of the
 /// left side's, which is itself rounded, if the exact one cannot be computed.
-fn is_near(count: u32, left: &Tape, dtype: DType, before: f64, after: f64) -> bool {
-    let Some((exact, magnitude)) = left.exact() else {
+pub(super) fn is_near(left: &Tape, dtype: DType, count: u32, (before, after): (f64, f64)) -> bool {
+    let Some((exact, magnitude)) = exact(left) else {
         return (before - after).abs() <= f64::from(count + 1) * unit(dtype, before)
             || before == after
             || before.is_nan() && after.is_nan();

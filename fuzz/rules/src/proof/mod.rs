@@ -24,7 +24,6 @@ mod statics;
 mod terms;
 mod text;
 mod typing;
-mod value;
 
 use gradiff_graph::{Constant, UOp};
 use gradiff_rewrite::Rule;
@@ -41,6 +40,8 @@ use decide::Finding;
 use encode::Type;
 use exhaust::exhaust;
 use typing::Typing;
+
+use crate::leaves;
 
 /// The verdict on a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +166,7 @@ fn replayed(
         // A variable of one value: a claim about any range holds for it.
         let only = value.to_int().and_then(|value| i64::try_from(value).ok());
         let range = if value.dtype().is_float() { (0, 0) } else { (only?, only?) };
-        Some((slot, instance::variable(value.dtype(), &name, range)))
+        Some((slot, leaves::variable(value.dtype(), &name, range)))
     };
     let nodes: Option<Vec<(usize, UOp)>> =
         model::values(values, &dtype_of).into_iter().map(node).collect();
