@@ -10,7 +10,8 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::graph::{FUNCTIONS, Target};
+use gradiff::graph::Target;
+use gradiff::graph::target::FUNCTIONS;
 use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::{DType, Engine, Error, Tensor};

@@ -90,7 +90,8 @@ impl IndexAlgebra for UopAlgebra {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arg, infix};
+    use crate::Arg;
+    use crate::text::infix;
     use gradiff_view::ShapeTracker;
 
     #[test]

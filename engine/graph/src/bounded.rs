@@ -11,9 +11,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::interval::Interval;
 use crate::interval::{self, unwrapped};
 use crate::verify::is_value;
-use crate::{Arg, AxisKind, DType, Interval, Linear, Op, VerifyError, verify_kernel};
+use crate::verify::{VerifyError, verify_kernel};
+use crate::{Arg, AxisKind, DType, Linear, Op};
 
 /// Most bytes of all local arrays of a kernel, as they may be on a stack.
 const LOCAL_BYTES_MAX: i128 = 256 << 10;
@@ -608,7 +610,7 @@ fn hull(x: Option<Interval>, y: Option<Interval>) -> Option<Interval> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse_linears;
+    use crate::text::parse_linears;
 
     /// Checks that the kernel of these uops is proven, or refused with this problem. Uops are
     /// numbered here.

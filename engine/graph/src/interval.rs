@@ -3,7 +3,8 @@
 //! Every interval analysis of the engine calls these functions. The analyses differ in the
 //! intervals that they know of leaves, and in the interval that they give a value that may wrap.
 
-use crate::{Arg, Class, DType, Op};
+use crate::op::Class;
+use crate::{Arg, DType, Op};
 
 /// The smallest and the largest value, both included.
 pub type Interval = (i128, i128);

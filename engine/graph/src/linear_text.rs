@@ -2,12 +2,13 @@
 //!
 //! A kernel is a line `kernel name`, then a line `position op dtype [sources] arg` for each uop, as
 //! in snapshots. The parser checks that each uop has as many sources as its op takes and that they
-//! are above it; [`crate::verify_kernel`] checks the other invariants.
+//! are above it; [`crate::verify::verify_kernel`] checks the other invariants.
 
 use smallvec::SmallVec;
 
+use crate::text::TextError;
 use crate::text::{parse_arg, split_word};
-use crate::{DType, Instruction, Linear, Op, TextError};
+use crate::{DType, Instruction, Linear, Op};
 
 /// Parses kernels; empty lines and lines that begin with `#` are ignored.
 ///
@@ -109,7 +110,7 @@ fn parse_source(text: &str, position: usize) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify_kernel;
+    use crate::verify::verify_kernel;
 
     const GROUPS: &str = "kernel r_2_4n1
    0 const          i32   []           2

@@ -414,7 +414,7 @@ impl fmt::Debug for SInt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infix;
+    use crate::text::infix;
     use gradiff_view::ShapeTracker;
 
     fn var(name: &str, min: i64, max: i64) -> SInt {

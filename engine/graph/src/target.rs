@@ -2,7 +2,8 @@
 //! and the launch of a kernel read the same one, which the opened device makes of what the machine
 //! says. A row of the table describes what every device of a kind has, for lowering without one.
 
-use crate::{DType, Instruction, Linear, Op, Thresholds};
+pub use crate::thresholds::Thresholds;
+use crate::{DType, Instruction, Linear, Op};
 
 /// Functions over a type.
 pub type Functions = &'static [(Op, DType)];
@@ -56,7 +57,7 @@ pub struct Target {
     pub threads: i64,
     /// Its thread groups, if it has any.
     pub groups: Option<Groups>,
-    /// Names of the [`TensorCore`](crate::TensorCore)s, best ones first. The one of tf32,
+    /// Names of the [`TensorCore`](crate::tensor_core::TensorCore)s, best ones first. The one of tf32,
     /// which rounds f32 to 10 bits, is in targets of its own (`cuda-tf32`, `ptx-tf32`).
     pub tensor_cores: &'static [&'static str],
 }

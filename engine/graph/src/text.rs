@@ -10,14 +10,16 @@
 //! Buffers are numbered in order of appearance (`#0 16`: the first one, of 16 elements); parsing
 //! makes new ones. A NaN is written as its bits (`0x7fc00000`).
 
+pub use crate::infix::infix;
+pub use crate::linear_text::parse_linears;
 use std::sync::Arc;
 
 use gradiff_view::{ShapeTracker, View};
 use rustc_hash::FxHashMap;
 
+use crate::tensor_core::TensorCore;
 use crate::{
-    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Sources, TensorCore, UOp,
-    Variable,
+    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Sources, UOp, Variable,
 };
 
 /// An error in a text.
@@ -106,7 +108,7 @@ impl UOp {
 ///
 /// # Errors
 /// A line that is not a node, with its number and what was expected. The graph is not verified;
-/// see [`crate::verify`].
+/// see [`crate::verify::verify`].
 pub fn parse_text(text: &str) -> Result<UOp, TextError> {
     let mut nodes: Vec<UOp> = Vec::new();
     let mut buffers: Vec<Buffer> = Vec::new();

@@ -13,7 +13,8 @@ use hashbrown::HashTable;
 use rustc_hash::{FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
-use crate::{Axis, Constant, DType, Op, TensorCore};
+use crate::tensor_core::TensorCore;
+use crate::{Axis, Constant, DType, Op};
 
 /// Sources of a node.
 pub type Sources = SmallVec<[UOp; 3]>;

@@ -25,7 +25,8 @@
 //!   thread of a warp.
 //! * There is no op of tensor level, no view and no reduction.
 
-use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
+use crate::tensor_core::TensorCore;
+use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, UOp};
 
 /// The violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,7 +88,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::View, Arg::View(_)) => true,
         (Op::Load | Op::Store, Arg::View(_) | Arg::None | Arg::Int(_)) => true,
         (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => op.row().identity.is_some(),
-        (op, Arg::None) => op.class() != crate::Class::Leaf && !takes_arg(op),
+        (op, Arg::None) => op.class() != crate::op::Class::Leaf && !takes_arg(op),
         _ => false,
     };
     ensure(is_valid, || format!("{:?} is not an arg of {}", node.arg(), node.op()))
@@ -463,7 +464,8 @@ fn is_linear(op: Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Dims, parse_text};
+    use crate::text::parse_text;
+    use crate::{Buffer, Dims};
     use smallvec::smallvec;
 
     fn check(text: &str, problem: Option<&str>) {

@@ -12,7 +12,8 @@
 //! The second source of a load is the node after which it runs: in the loop of the reduction the
 //! store of the same iteration, in later loops the reduction.
 
-use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Thresholds, UOp};
+use gradiff_graph::target::Thresholds;
+use gradiff_graph::{Arg, AxisKind, DType, Local, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 

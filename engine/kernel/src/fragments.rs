@@ -4,7 +4,8 @@
 //! the same operands become one, which gives all elements at once. If each element is added to an
 //! accumulator and has no other user, the accumulators become the third operand of the `wmma`.
 
-use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op, TensorCore};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op};
 use smallvec::SmallVec;
 
 use crate::Error;

@@ -3,8 +3,9 @@
 //! The bounds of the rewrite crate hold for arithmetic that wraps; here the question is whether it
 //! would wrap, so nothing does. A node without a known interval counts as unbounded.
 
+use gradiff_graph::UOp;
+use gradiff_graph::interval::Interval;
 use gradiff_graph::interval::unwrapped;
-use gradiff_graph::{Interval, UOp};
 use rustc_hash::FxHashMap;
 
 /// Intervals of nodes, each computed once.

@@ -8,7 +8,8 @@
 //! and the value may become one, as it varies along an upcast range. e^x, the power of the float
 //! nearest to e, is expanded for all targets, so that it is equally accurate on each.
 
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Functions, Op, Sources, Target, UOp};
+use gradiff_graph::target::Functions;
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, Target, UOp};
 
 use rustc_hash::FxHashMap;
 

@@ -3,7 +3,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use gradiff_graph::{Arg, BoundedLinear, Linear, Op, Target, UOp, verify_tree_node};
+use gradiff_graph::verify::verify_tree_node;
+use gradiff_graph::{Arg, BoundedLinear, Linear, Op, Target, UOp};
 use gradiff_rewrite::Trace;
 use gradiff_view::View;
 use rustc_hash::FxHasher;

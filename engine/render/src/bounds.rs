@@ -1,8 +1,9 @@
 //! Overflow analysis of integers. Most index arithmetic is proven to stay within its type. So a
 //! language in which signed overflow is undefined does not need unsigned arithmetic for it.
 
+use gradiff_graph::interval::Interval;
 use gradiff_graph::interval::unwrapped;
-use gradiff_graph::{Arg, Interval, Linear, Op};
+use gradiff_graph::{Arg, Linear, Op};
 
 /// Returns for each uop whether its integer result may exceed its type, or whether it is a left
 /// shift of a value that may be negative. The signed arithmetic of all other uops does not

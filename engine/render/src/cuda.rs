@@ -4,7 +4,8 @@
 //! Vectors (`float4`, `half2`) are loaded, stored, built from scalars and split into lanes; they
 //! have no arithmetic. Vector accesses are aligned to their size.
 
-use gradiff_graph::{AxisKind, Constant, DType, Linear, TensorCore};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
 use crate::code::{Code, Helpers, code, join};

@@ -1,6 +1,7 @@
 //! The syntax in which the C-like languages differ. What they share is in [`crate::writer`].
 
-use gradiff_graph::{AxisKind, Constant, DType, Op, TensorCore};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::{AxisKind, Constant, DType, Op};
 use smallvec::SmallVec;
 
 use crate::code::{Code, Helpers, code};

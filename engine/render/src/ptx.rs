@@ -6,7 +6,8 @@
 //! vectors of up to 16 bytes are loaded and stored by one instruction, aligned to their size, and
 //! computed lane by lane. Sums and products have a rounding mode, so that none are contracted.
 
-use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::code::{Code, Helpers};

@@ -5,8 +5,9 @@
 
 use std::rc::Rc;
 
+use gradiff_graph::interval::Interval;
 use gradiff_graph::interval::{binary, hull, unary};
-use gradiff_graph::{Arg, Interval, Op, UOp};
+use gradiff_graph::{Arg, Op, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::sum::Sum;

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
-use gradiff_graph::{Sources, UOp, infix};
+use gradiff_graph::text::infix;
+use gradiff_graph::{Sources, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bounds::Bounds;

@@ -1,6 +1,7 @@
 //! Tables of rules: parsed, checked and sorted by the op that they start from.
 
-use gradiff_graph::{DType, OPS, Op, UOp};
+use gradiff_graph::op::OPS;
+use gradiff_graph::{DType, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::order;

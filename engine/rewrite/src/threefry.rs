@@ -3,7 +3,8 @@
 //! In: a `Threefry` node. Out: an equal node, which joins two words to 64 bits. Ops over constant
 //! words are folded here, since no constant folding follows.
 
-use gradiff_graph::{Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate};
+use gradiff_graph::evaluate::{THREEFRY_PARITY, THREEFRY_ROTATIONS};
+use gradiff_graph::{Constant, DType, Op, UOp, evaluate};
 
 /// Expands the op `Threefry` into ops over 32-bit words; returns a node of another op unchanged.
 pub fn decompose(uop: &UOp) -> UOp {

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::{Arg, Constant, DType, Interval, Op, Sources, UOp, Variable};
+use gradiff_graph::interval::Interval;
+use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp, Variable};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 

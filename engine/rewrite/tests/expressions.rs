@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use gradiff_eval::point::{Limits, Tape};
 use gradiff_eval::scalar;
-use gradiff_graph::{Arg, DType, Op, Sources, UOp, Variable, infix};
+use gradiff_graph::text::infix;
+use gradiff_graph::{Arg, DType, Op, Sources, UOp, Variable};
 use gradiff_rewrite::{Options, Trace, bounds, rewrite, simplify, symbolic};
 use rustc_hash::FxHashMap;
 

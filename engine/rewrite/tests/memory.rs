@@ -1,6 +1,8 @@
 //! Gates, validity, fuel and traces.
 
-use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp, infix, parse_text, verify};
+use gradiff_graph::text::{infix, parse_text};
+use gradiff_graph::verify::verify;
+use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp};
 use gradiff_rewrite::{Mode, Options, Trace, late, rewrite, simplify, symbolic};
 
 /// Simplifies a graph, such as a gated load from data1. `lines` are its lines from %3 on; %0 is the

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gradiff_graph::{BoundedLinear, DType, Linear, Target, Vectors};
+use gradiff_graph::target::Vectors;
+use gradiff_graph::{BoundedLinear, DType, Linear, Target};
 use gradiff_render::{Code, Helpers};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;

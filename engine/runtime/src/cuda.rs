@@ -19,7 +19,8 @@ use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUfunction,
     CUmemPool_attribute, CUmodule, CUstream,
 };
-use gradiff_graph::{BoundedLinear, DType, Groups, Linear, Target};
+use gradiff_graph::target::Groups;
+use gradiff_graph::{BoundedLinear, DType, Linear, Target};
 use gradiff_render::Code;
 use smallvec::SmallVec;
 

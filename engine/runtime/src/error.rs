@@ -188,7 +188,7 @@ pub enum Error {
         /// The kernel.
         kernel: String,
         /// The access and the bound that is not proven.
-        why: gradiff_graph::VerifyError,
+        why: gradiff_graph::verify::VerifyError,
     },
     /// The memories do not fit the parameters.
     #[error("kernel {kernel}: {problem}")]

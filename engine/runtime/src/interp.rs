@@ -16,7 +16,8 @@ mod race;
 
 use std::sync::Arc;
 
-use gradiff_graph::{BoundedLinear, DType, Linear, Local, Target, verify_kernel};
+use gradiff_graph::verify::verify_kernel;
+use gradiff_graph::{BoundedLinear, DType, Linear, Local, Target};
 
 use crate::error::Array;
 use crate::memory::{Guard, Locked, Memory, Parameter, Signature};

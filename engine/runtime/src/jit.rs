@@ -16,7 +16,8 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
-use gradiff_graph::{BoundedLinear, Linear, Target, Vectors};
+use gradiff_graph::target::Vectors;
+use gradiff_graph::{BoundedLinear, Linear, Target};
 
 use crate::device::bounded_linears;
 use crate::launch::executed_uops;

@@ -13,7 +13,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradiff_graph::{BoundedLinear, DType, Groups, Linear, Target};
+use gradiff_graph::target::Groups;
+use gradiff_graph::{BoundedLinear, DType, Linear, Target};
 use opencl_sys::*;
 
 use crate::device::bounded_linears;

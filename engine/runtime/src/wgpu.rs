@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use ::wgpu::{self as api, BufferUsages};
-use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Groups, Linear, Op, Target};
+use gradiff_graph::target::Groups;
+use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Linear, Op, Target};
 use rustc_hash::FxHashMap;
 
 use crate::device::bounded_linears;

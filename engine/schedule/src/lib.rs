@@ -21,7 +21,8 @@ mod rows;
 mod tuning;
 mod views;
 
-use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, Thresholds, UOp};
+use gradiff_graph::target::Thresholds;
+use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
 
 pub use error::Error;
 pub use pass::{PASSES, Pass, schedule, stages};

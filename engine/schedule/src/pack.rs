@@ -6,7 +6,8 @@
 //! next to it. Vector lanes along `j` then read adjacent elements, and a tile of the output reads
 //! one panel of `y` after the other. The order of the reduction stays the same.
 
-use gradiff_graph::{Arg, Dims, Op, Pairs, Thresholds, UOp};
+use gradiff_graph::target::Thresholds;
+use gradiff_graph::{Arg, Dims, Op, Pairs, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::shape_of;

@@ -1,5 +1,5 @@
 //! The numbers by which graphs are cut into kernels, with what each buys. They depend on no target:
-//! the sizes from which on packing pays are its [`gradiff_graph::Thresholds`]. A change shows in
+//! the sizes from which on packing pays are its [`gradiff_graph::target::Thresholds`]. A change shows in
 //! `cargo bench --bench speed` and in the snapshots of kernels.
 
 /// Most nodes that are fused into one kernel, to bound the time to compile it.

@@ -6,7 +6,8 @@
 mod common;
 
 use common::*;
-use gradiff_graph::{Arg, DType, Op, Thresholds, UOp};
+use gradiff_graph::target::Thresholds;
+use gradiff_graph::{Arg, DType, Op, UOp};
 use gradiff_schedule::{Options, PASSES, constant_of, schedule, stages};
 
 const ALL: [Options; 6] = [

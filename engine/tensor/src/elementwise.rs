@@ -1,6 +1,7 @@
 //! Elementwise ops: broadcast by NumPy's rules, with dtypes promoted by `promotion`.
 
-use gradiff_graph::{Arg, Constant, DType, Op, Operands, UOp};
+use gradiff_graph::op::Operands;
+use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
 use crate::error::invalid;
 use crate::promotion::promote;

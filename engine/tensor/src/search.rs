@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradiff_graph::{BoundedLinear, Linear, Target, UOp};
-use gradiff_kernel::{Opt, Options, Setting, Strategy};
 use gradiff_kernel::passes::{Context, PASSES};
+use gradiff_kernel::{Opt, Options, Setting, Strategy};
 use gradiff_rewrite::Trace;
 use gradiff_runtime::{Cache, Device, Executable, Memory};
 use rustc_hash::{FxHashSet, FxHasher};
@@ -649,7 +649,7 @@ mod tests {
         let (planned, _) = plan(&plain, 12);
         let good = &*planned.items[0].linear;
         // The device has no groups.
-        let barrier = gradiff_graph::parse_linears("kernel E\n0 barrier void []").unwrap();
+        let barrier = gradiff_graph::text::parse_linears("kernel E\n0 barrier void []").unwrap();
         let bad = BoundedLinear::check(barrier[0].clone()).unwrap();
         let compiled = compile(&*device, &[good, &bad, good], LIMIT);
         let is_compiled: Vec<bool> = compiled.iter().map(Result::is_ok).collect();

@@ -26,11 +26,11 @@ impl Tensor {
     /// Creates a tensor of a node of tensor level.
     ///
     /// # Errors
-    /// If [`gradiff_graph::verify`] refuses the node, it has no shape, or a shape in it exceeds
+    /// If [`gradiff_graph::verify::verify`] refuses the node, it has no shape, or a shape in it exceeds
     /// [`MAX_ELEMENTS`].
     pub fn from_uop(node: UOp) -> Result<Tensor, Error> {
         let is_tensor = node.dtype() != DType::Void && node.shape().is_some();
-        let verified = gradiff_graph::verify(&node).map_err(|error| error.to_string());
+        let verified = gradiff_graph::verify::verify(&node).map_err(|error| error.to_string());
         if let Err(why) =
             verified.and_then(|()| is_tensor.then_some(()).ok_or("it has no shape".into()))
         {

@@ -12,7 +12,7 @@ mod pairs;
 use std::hint::black_box;
 use std::time::Instant;
 
-use gradiff::graph::infix;
+use gradiff::graph::text::infix;
 use pairs::{node_count, parts, read};
 
 fn main() -> Result<(), String> {

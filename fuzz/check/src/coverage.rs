@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, OPS, Op, Target, UOp, verify};
+use gradiff::graph::op::OPS;
+use gradiff::graph::verify::verify;
+use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op, Target, UOp};
 use gradiff::kernel::passes::{Context, PASSES};
 use gradiff::rewrite::{Claim, Mode, Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};

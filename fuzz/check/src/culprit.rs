@@ -2,7 +2,7 @@
 //! application whose presence makes the result wrong; its equation is then judged alone, by points.
 
 use gradiff::UOp;
-use gradiff::graph::infix;
+use gradiff::graph::text::infix;
 use gradiff::rewrite::rules::{row, rows};
 use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds};
 use gradiff_rules::proof;

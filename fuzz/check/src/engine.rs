@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{BoundedLinear, Constant, Linear, Target, Thresholds};
+use gradiff::graph::target::Thresholds;
+use gradiff::graph::{BoundedLinear, Constant, Linear, Target};
 use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::runtime::{Device, Executable};

@@ -1,6 +1,7 @@
 //! The `expect` lines of corpus files, checked against the engine.
 
-use gradiff::graph::{Arg, Op, UopAlgebra, Variable, infix};
+use gradiff::graph::text::infix;
+use gradiff::graph::{Arg, Op, UopAlgebra, Variable};
 use gradiff::rewrite::{bounds, simplify};
 use gradiff::view::ShapeTracker;
 use gradiff::{DType, UOp};

@@ -8,7 +8,8 @@
 use std::fmt::Write as _;
 
 use gradiff::UOp;
-use gradiff::graph::{parse_text, verify};
+use gradiff::graph::text::parse_text;
+use gradiff::graph::verify::verify;
 use gradiff::rewrite::{Mode, Options, Rule, RuleSet, Trace, rewrite};
 use gradiff_corpus::Case;
 use gradiff_rules::mutate::Mutant;

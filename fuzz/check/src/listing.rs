@@ -4,7 +4,8 @@
 //! In: linear kernels. Out: the first text that reads back as another kernel, that is not refused
 //! although a uop refers to one that is not above it, or that makes the parser panic.
 
-use gradiff::graph::{Axis, AxisKind, Linear, Op, parse_linears};
+use gradiff::graph::text::parse_linears;
+use gradiff::graph::{Axis, AxisKind, Linear, Op};
 
 use crate::calls::Draw;
 

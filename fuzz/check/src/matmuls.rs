@@ -5,7 +5,8 @@
 //! summand is chosen by a gate, with any number in the other case.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Target, TensorCore};
+use gradiff::graph::tensor_core::TensorCore;
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Target};
 use gradiff::kernel::{
     Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, draw as draw_opts, legal,
     loops, stages,

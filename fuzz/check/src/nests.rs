@@ -385,7 +385,9 @@ impl Builder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gradiff::graph::{Target, Thresholds, parse_text};
+    use gradiff::graph::Target;
+    use gradiff::graph::target::Thresholds;
+    use gradiff::graph::text::parse_text;
     use gradiff::kernel::{Opt, Options, Setting, Strategy, apply, legal, stages};
     use gradiff::rewrite::Mode;
 

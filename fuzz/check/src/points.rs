@@ -279,7 +279,7 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
             let value = tape.position(node).and_then(|position| tape.value(position).element());
             let Some(value) = value.and_then(scalar::to_int) else { continue };
             if value < *low || *high < value {
-                let text = gradiff::graph::infix(node);
+                let text = gradiff::graph::text::infix(node);
                 return Err(format!(
                     "{text} is {value} at {point:?}, outside its bounds {low} to {high}"
                 ));
@@ -302,7 +302,7 @@ fn differ(
     expected: Option<Constant>,
     found: Option<Constant>,
 ) -> String {
-    let (from, to) = (gradiff::graph::infix(from), gradiff::graph::infix(to));
+    let (from, to) = (gradiff::graph::text::infix(from), gradiff::graph::text::infix(to));
     format!("{from} became {to}: {found:?} instead of {expected:?} at {point:?}")
 }
 

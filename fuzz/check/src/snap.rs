@@ -16,7 +16,9 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use gradiff::graph::{Linear, TextError, parse_linears, verify_kernel};
+use gradiff::graph::Linear;
+use gradiff::graph::text::{TextError, parse_linears};
+use gradiff::graph::verify::verify_kernel;
 
 pub use cost::Cost;
 pub use kept::{Kept, kept};

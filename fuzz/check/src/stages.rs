@@ -49,8 +49,8 @@ pub fn show(case: &Case, shown: Shown<'_>) -> Result<String, String> {
         (Case::Expr(expr), "program") => Ok(expr.to_string()),
         (Case::Expr(expr), "graph") => {
             let graph = crate::to_uop(expr);
-            let simple = gradiff::graph::infix(&gradiff::rewrite::simplify(&graph));
-            Ok(format!("{}\n{simple}\n", gradiff::graph::infix(&graph)))
+            let simple = gradiff::graph::text::infix(&gradiff::rewrite::simplify(&graph));
+            Ok(format!("{}\n{simple}\n", gradiff::graph::text::infix(&graph)))
         }
         _ => Err(format!("only programs have the stage {stage}")),
     }

@@ -102,7 +102,7 @@ impl References {
 
 #[cfg(test)]
 mod tests {
-    use gradiff::graph::{parse_linears, parse_text};
+    use gradiff::graph::text::{parse_linears, parse_text};
     use gradiff_corpus::{Case, parse};
 
     use super::*;

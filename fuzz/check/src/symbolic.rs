@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{SInt, Variable};
+use gradiff::graph::Variable;
+use gradiff::graph::sint::SInt;
 use gradiff::view::{Dim, DimAlgebra, IndexAlgebra, Movement, ShapeTracker};
 use gradiff_corpus::{ViewOp, ViewOps};
 

@@ -9,10 +9,9 @@
 use std::collections::HashMap;
 
 use gradiff::UOp;
-use gradiff::graph::{
-    Arg, Constant, DType, Dims, FUNCTIONS, Global, Instruction, Linear, Op, Target, Thresholds,
-    parse_text,
-};
+use gradiff::graph::target::{FUNCTIONS, Thresholds};
+use gradiff::graph::text::parse_text;
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Instruction, Linear, Op, Target};
 use gradiff::kernel::passes::linearize;
 use gradiff::kernel::{Options, Strategy, lower, stages};
 use gradiff::rewrite::{Mode, Trace};

@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
-use gradiff::graph::{Arg, Constant, Instruction, Linear, Op, parse_linears, verify_kernel};
+use gradiff::graph::text::parse_linears;
+use gradiff::graph::verify::verify_kernel;
+use gradiff::graph::{Arg, Constant, Instruction, Linear, Op};
 use gradiff_check::snap::{Class, Files, Row, diff};
 use gradiff_check::{Shown, show};
 

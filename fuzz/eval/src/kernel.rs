@@ -4,9 +4,9 @@
 //! that each node is evaluated once for each combination, and nothing recurses. It is meant for the
 //! small kernels of tests and findings.
 
-use gradiff_graph::{
-    Arg, AxisKind, Constant, Coordinates, DType, Op, TensorCore, UOp, verify_tree_node,
-};
+use gradiff_graph::tensor_core::{Coordinates, TensorCore};
+use gradiff_graph::verify::verify_tree_node;
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -1,6 +1,7 @@
 //! An element of a product of matrices by a tensor core.
 
-use gradiff_graph::{Constant, Coordinates, DType, TensorCore};
+use gradiff_graph::tensor_core::{Coordinates, TensorCore};
+use gradiff_graph::{Constant, DType};
 
 use crate::scalar;
 

@@ -428,7 +428,7 @@ mod tests {
         for dtype in DType::ALL {
             let samples = values(dtype);
             // Casts follow; a choice computes nothing.
-            let rows = graph::OPS.iter().filter(|row| row.op.is_elementwise());
+            let rows = graph::op::OPS.iter().filter(|row| row.op.is_elementwise());
             for row in rows.filter(|row| !matches!(row.op, Op::Cast | Op::Bitcast | Op::Where)) {
                 let (op, (_, arity)) = (row.op, row.arity);
                 let mut has_meaning = !row.operands.contains(dtype);

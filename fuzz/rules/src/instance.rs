@@ -5,7 +5,8 @@
 //! of the range mostly is.
 
 use gradiff_eval::scalar;
-use gradiff_graph::{Arg, Constant, DType, Dims, Op, UOp, verify};
+use gradiff_graph::verify::verify;
+use gradiff_graph::{Arg, Constant, DType, Dims, Op, UOp};
 use gradiff_rewrite::Rule;
 use gradiff_rewrite::syntax::is_constant_name;
 

@@ -1,6 +1,7 @@
 //! Emits the expanded kernel.
 
-use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, Vectors, evaluate};
+use gradiff_graph::target::Vectors;
+use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, evaluate};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

@@ -1,8 +1,9 @@
 //! Facts about the emitted uops: the intervals of integers, which decide gates; and a table of the
 //! uops themselves, since adjacent elements of a window share loads.
 
+use gradiff_graph::interval::Interval;
 use gradiff_graph::interval::unwrapped;
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Interval, Op};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 

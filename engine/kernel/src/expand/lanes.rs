@@ -7,7 +7,8 @@
 //! another range of a tile: its rows. A value stored there is then required as a vector along the
 //! rows for each lane, and so are its sources, back to those that are computed along the lanes.
 
-use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op, Vectors};
+use gradiff_graph::target::Vectors;
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
 
 use super::dims::Dims;
 use super::known;

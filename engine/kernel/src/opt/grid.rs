@@ -1,6 +1,7 @@
 //! Maps output loops to the grid of a launch: at most three dimensions within the size limits.
 
-use gradiff_graph::{AxisKind, Groups, Op, UOp};
+use gradiff_graph::target::Groups;
+use gradiff_graph::{AxisKind, Op, UOp};
 
 use super::apply::{Replacement, range, replace};
 use super::legal::{Loop, loops};

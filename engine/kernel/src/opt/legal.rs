@@ -1,6 +1,7 @@
 //! The loops of a kernel, and the legality of opts.
 
-use gradiff_graph::{Arg, Axis, AxisKind, DType, Groups, Op, UOp};
+use gradiff_graph::target::Groups;
+use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;

@@ -7,7 +7,8 @@
 //! repeated for each element of its fragment, with the range of the loop replaced by that index;
 //! the elements of the result are upcast ranges.
 
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Layout, Op, Sources, TensorCore, UOp};
+use gradiff_graph::tensor_core::{Layout, TensorCore};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, UOp};
 use gradiff_rewrite::Mode;
 
 use super::Setting;

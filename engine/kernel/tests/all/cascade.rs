@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::{Arg, Constant, DType, Linear, Op, Target, Thresholds, UOp};
+use gradiff_graph::target::Thresholds;
+use gradiff_graph::{Arg, Constant, DType, Linear, Op, Target, UOp};
 use gradiff_kernel::{Options, Strategy, lower};
 use gradiff_rewrite::{Mode, Trace};
 use gradiff_view::ShapeTracker;

@@ -3,8 +3,9 @@
 use crate::common::linear;
 use crate::common::random::{exp2_times_its_sum, global, load, plain, reduce, sink};
 use gradiff_eval::kernel::interpret;
+use gradiff_graph::target::Vectors;
 use gradiff_graph::{
-    Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, Target, UOp, Vectors,
+    Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, Target, UOp,
 };
 use gradiff_kernel::passes::{LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff_kernel::{Error, Options, Strategy, lower, name, stages};

@@ -1,7 +1,8 @@
 //! After each pass a kernel computes the same as its tree: kernels for typical mistakes of passes.
 
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::{Arg, Constant, DType, FUNCTIONS, Linear, Op, Target, UOp, Vectors};
+use gradiff_graph::target::{FUNCTIONS, Vectors};
+use gradiff_graph::{Arg, Constant, DType, Linear, Op, Target, UOp};
 use gradiff_kernel::{Options, Stages, Strategy, stages};
 
 use crate::common::random::{exp2_times_its_sum, load, plain, reduce, sink};

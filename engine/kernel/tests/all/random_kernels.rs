@@ -2,7 +2,8 @@
 
 use crate::common::{Memories, agrees, linear, random};
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::{FUNCTIONS, Groups, Target, Vectors};
+use gradiff_graph::Target;
+use gradiff_graph::target::{FUNCTIONS, Groups, Vectors};
 use gradiff_kernel::{OptOp, Options, Setting, Stages, Strategy, draw, legal, stages};
 use gradiff_rewrite::Mode;
 
@@ -22,7 +23,7 @@ fn check(seed: u64, target: &Target, options: &Options) {
     let Stages { graphs, linears, .. } = stages(&case.ast, target, options)
         .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", dump(&case.ast)));
     for (pass, kernel) in &graphs {
-        if let Err(error) = gradiff_graph::verify(kernel) {
+        if let Err(error) = gradiff_graph::verify::verify(kernel) {
             panic!("seed {seed}: after {pass}: {error}\n{}", dump(kernel));
         }
         let found = interpreted(kernel);

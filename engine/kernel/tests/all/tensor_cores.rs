@@ -2,7 +2,9 @@
 //! the reason.
 
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::{Arg, Constant, DType, Groups, Op, TENSOR_CORES, Target, TensorCore, UOp};
+use gradiff_graph::target::Groups;
+use gradiff_graph::tensor_core::{TENSOR_CORES, TensorCore};
+use gradiff_graph::{Arg, Constant, DType, Op, Target, UOp};
 use gradiff_kernel::{
     Opt, OptOp, Options, Setting, Strategy, apply, check, draw, heuristic, legal, loops, stages,
 };
@@ -158,7 +160,7 @@ fn check_stages(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -
     let stages = stages(ast, target, &options).expect("a kernel");
     let uops = &stages.linear;
     for (pass, kernel) in &stages.graphs {
-        let verified = gradiff_graph::verify(kernel);
+        let verified = gradiff_graph::verify::verify(kernel);
         assert!(verified.is_ok(), "{opts:?} after {pass}: {verified:?}");
         assert!(agrees(&expected, &run(kernel)), "{opts:?} after {pass}");
     }

@@ -1,9 +1,8 @@
 //! Hand-written linear kernels: each op over each type, reductions, gates, groups, vectors.
 
-use gradiff_graph::{
-    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, TensorCore,
-    verify_linear,
-};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::verify::verify_linear;
+use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op};
 
 /// Builder of a linear kernel.
 pub(crate) struct Builder {
@@ -161,7 +160,7 @@ pub(crate) fn tile() -> Linear {
 /// Each elementwise op with each type that it takes: op, types of the sources, type of the result.
 pub(crate) fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
     let mut list = Vec::new();
-    let ops = gradiff_graph::OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
+    let ops = gradiff_graph::op::OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
     for op in ops.filter(|op| *op != Op::Threefry) {
         for dtype in DType::ALL {
             let arity = op.row().arity.0;

@@ -2,7 +2,7 @@
 //! interpreter of the crate gradiff-check runs the PTX; the CUDA text has the same instruction with
 //! the same operands, and NVIDIA's compiler accepts it.
 
-use gradiff_graph::{TENSOR_CORES, TensorCore};
+use gradiff_graph::tensor_core::{TENSOR_CORES, TensorCore};
 
 use crate::kernels::product;
 

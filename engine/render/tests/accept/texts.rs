@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use gradiff_graph::{DType, Linear, Op, Target, TensorCore};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::{DType, Linear, Op, Target};
 use gradiff_render::{Error, LANGUAGES, Language};
 
 use crate::kernels::{choice, constants, copy, elementwise, group, lanes, product, reduction};

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use cudarc::driver::sys;
-use gradiff_graph::parse_linears;
+use gradiff_graph::text::parse_linears;
 
 use super::*;
 

@@ -5,7 +5,8 @@
 //! sets the current group and thread. In a kernel with barriers or local memory, the nest of local
 //! ranges becomes one `Fork`, which runs its body once for each thread.
 
-use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Local, Op, TensorCore};
+use gradiff_graph::tensor_core::TensorCore;
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Local, Op};
 use smallvec::SmallVec;
 
 use super::{Access, NO_GATE, Program, Step, Transition};
@@ -392,7 +393,7 @@ impl Builder<'_> {
     }
 
     /// Adds a tensor core product by whole warps: the innermost local range has as many threads,
-    /// as [`verify_kernel`](gradiff_graph::verify_kernel) checks.
+    /// as [`verify_kernel`](gradiff_graph::verify::verify_kernel) checks.
     fn product(&mut self, position: usize, core: &'static TensorCore) {
         let uop = &self.linear.uops[position];
         let src = [0, 1, 2].map(|matrix| {

@@ -1,8 +1,8 @@
 //! Hand-written kernels for the tests of devices.
 
+use gradiff_graph::verify::verify_linear;
 use gradiff_graph::{
     Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, evaluate,
-    verify_linear,
 };
 use gradiff_runtime::Memory;
 

@@ -319,7 +319,7 @@ fn stores_and_sums_across_threads_are_refused() {
     b.store(output_array, range, None, sum);
     b.end(range);
     let kernel = b.finish("r_4");
-    let wrong = gradiff_graph::verify_linear(&kernel).expect_err("a sum across threads");
+    let wrong = gradiff_graph::verify::verify_linear(&kernel).expect_err("a sum across threads");
     assert!(wrong.location.starts_with("uop 6 "), "{wrong}");
     match run(&kernel, &output, &[]) {
         Err(Error::Unproven { why, .. }) => assert_eq!(why, wrong),

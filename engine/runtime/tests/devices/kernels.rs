@@ -374,7 +374,7 @@ fn text_with_accesses_out_of_bounds_is_refused() {
              7\n3 index i32 [0, 1]\n4 store void [3, 2]\n"
         )
     };
-    let parsed = |text: &str| gradiff_graph::parse_linears(text).unwrap().remove(0);
+    let parsed = |text: &str| gradiff_graph::text::parse_linears(text).unwrap().remove(0);
     let out_of_bounds = parsed(&text("123456789123456", "1"));
     let in_bounds = parsed(&text("0", "1"));
     for name in ["jit", "c", "null"] {

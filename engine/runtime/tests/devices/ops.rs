@@ -1,7 +1,8 @@
 //! Every op of every dtype on every device, with edge values, compared with the meaning of the op.
 
 use crate::common::{Builder, Expression, memory_of, repeated, values_of};
-use gradiff_graph::{Class, Constant, DType, OPS, Op, evaluate};
+use gradiff_graph::op::{Class, OPS};
+use gradiff_graph::{Constant, DType, Op, evaluate};
 use gradiff_runtime::{Memory, device};
 use gradiff_skip::or_skip;
 

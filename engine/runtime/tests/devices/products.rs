@@ -1,9 +1,9 @@
 //! Tensor core products on the checked interpreter, and refused ones.
 
 use crate::common::{Builder, memory_of, values_of};
-use gradiff_graph::{
-    Arg, AxisKind, Constant, DType, Linear, Op, TENSOR_CORES, TensorCore, verify_linear,
-};
+use gradiff_graph::tensor_core::{TENSOR_CORES, TensorCore};
+use gradiff_graph::verify::verify_linear;
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op};
 use gradiff_runtime::{Error, Memory, device};
 
 /// The number of warps of a group.

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{Linear, parse_linears};
+use gradiff::graph::Linear;
+use gradiff::graph::text::parse_linears;
 use gradiff::runtime::{Executable, Memory};
 use gradiff::{Engine, Tensor};
 use gradiff_corpus::TensorType;

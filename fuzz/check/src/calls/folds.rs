@@ -1,6 +1,7 @@
 //! Folding: ops over constants, against the scalar meanings of this crate.
 
-use gradiff::graph::{Constant, DType, OPS, Op, evaluate};
+use gradiff::graph::op::OPS;
+use gradiff::graph::{Constant, DType, Op, evaluate};
 use gradiff_eval::scalar;
 
 use super::Draw;

@@ -1,8 +1,9 @@
 //! Interval arithmetic of the engine: the interval of an op holds the results of all operands in
 //! given intervals, by the scalar meanings of this crate.
 
+use gradiff::graph::interval::Interval;
 use gradiff::graph::interval::{binary, unary};
-use gradiff::graph::{Constant, DType, Interval, Op};
+use gradiff::graph::{Constant, DType, Op};
 use gradiff_eval::scalar;
 
 use super::Draw;

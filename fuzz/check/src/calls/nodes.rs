@@ -4,9 +4,9 @@
 //! The statement is that of the op table and of the head of the engine's verifier, written anew:
 //! here a source is its dtype, its shape and whether it is a constant.
 
-use gradiff::graph::{
-    Arg, Buffer, DType, Dims, Global, OPS, Op, Pairs, UOp, verify, verify_tree_node,
-};
+use gradiff::graph::op::OPS;
+use gradiff::graph::verify::{verify, verify_tree_node};
+use gradiff::graph::{Arg, Buffer, DType, Dims, Global, Op, Pairs, UOp};
 use gradiff_eval::scalar;
 
 use super::Draw;

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gradiff::graph::{SInt, Variable};
+use gradiff::graph::Variable;
+use gradiff::graph::sint::SInt;
 use gradiff::view::Dim;
 
 use super::Draw;

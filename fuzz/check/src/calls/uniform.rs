@@ -1,7 +1,8 @@
 //! Tensors of equal elements, which are known before anything runs: reductions of them, and ops
 //! over one of them and data, against the scalar meanings of this crate.
 
-use gradiff::graph::{Arg, Constant, DType, Dims, OPS, Op, UOp};
+use gradiff::graph::op::OPS;
+use gradiff::graph::{Arg, Constant, DType, Dims, Op, UOp};
 use gradiff::{Error, Tensor};
 use gradiff_eval::scalar;
 

@@ -1,9 +1,10 @@
 //! Kernels with one field of one uop changed: they are refused or stay within their arrays, and
 //! nothing panics.
 
+use gradiff::graph::op::OPS;
+use gradiff::graph::verify::{verify_kernel, verify_linear};
 use gradiff::graph::{
-    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Local, OPS,
-    Op, verify_kernel, verify_linear,
+    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Local, Op,
 };
 
 use gradiff::render::LANGUAGES;

@@ -21,7 +21,8 @@ mod wrapping;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, TENSOR_CORES, TensorCore};
+use gradiff::graph::tensor_core::{TENSOR_CORES, TensorCore};
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear};
 use gradiff::render::LANGUAGES;
 use gradiff::runtime::{Device, Error, Executable};
 use gradiff_eval::Elements;

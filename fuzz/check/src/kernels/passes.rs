@@ -5,7 +5,8 @@
 //! range may be expanded, around loops, sums and choices of any type.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Axis, AxisKind, DType, Linear, Op, Target, verify_kernel};
+use gradiff::graph::verify::verify_kernel;
+use gradiff::graph::{Arg, Axis, AxisKind, DType, Linear, Op, Target};
 use gradiff::kernel::Options;
 use gradiff::kernel::passes::{Context, LINEAR_PASSES};
 use gradiff::rewrite::Trace;

@@ -7,9 +7,10 @@
 
 use std::fmt::Write;
 
+use gradiff::graph::tensor_core::{TENSOR_CORES, TensorCore};
+use gradiff::graph::text::parse_linears;
 use gradiff::graph::{
-    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Instruction, Linear, Op, TENSOR_CORES,
-    TensorCore, parse_linears,
+    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Instruction, Linear, Op,
 };
 use gradiff_eval::{Elements, scalar};
 

@@ -1,7 +1,8 @@
 //! Drawn accesses of shared memory: the checked interpreter must report a race exactly where the
 //! evaluator, which compares all pairs of accesses, finds one.
 
-use gradiff::graph::{Linear, parse_linears};
+use gradiff::graph::Linear;
+use gradiff::graph::text::parse_linears;
 use gradiff_eval::Elements;
 
 use crate::calls::Draw;

@@ -5,8 +5,9 @@
 //! floats. Here each pair of an op and a type occurs. A kernel has all ops of a type and a number
 //! of lanes, on operands that are loaded, constant, or all the same.
 
+use gradiff::graph::op::OPS;
 use gradiff::graph::{
-    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, OPS, Op,
+    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Op,
 };
 use gradiff::render::{LANGUAGES, Language};
 use gradiff::runtime::Executable;
@@ -117,7 +118,7 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
                 if matches!(op, Op::Cast | Op::Bitcast) { &DType::ALL[..] } else { &[] };
             for to in [from, DType::Bool].iter().chain(result_types) {
                 let kernel = single_op_kernel(op, from, *to, lanes);
-                if gradiff::graph::verify_kernel(&kernel).is_ok() {
+                if gradiff::graph::verify::verify_kernel(&kernel).is_ok() {
                     let rendered = crate::catch(|| (language.render)(&kernel).is_ok());
                     rendered.map_err(|panic| report(language.name, &kernel, &panic))?;
                 }

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{
-    AxisKind, BoundedLinear, Constant, DType, Groups, Linear, Op, Target, Vectors,
-};
+use gradiff::graph::target::{Groups, Vectors};
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, Op, Target};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 use gradiff_eval::Elements;
 use gradiff_eval::linear::run_checked;

@@ -14,7 +14,7 @@ pub(crate) const NO_TEXT: &str = "it has no text";
 /// # Errors
 /// The first rule that it breaks.
 pub(super) fn check(kernel: &Linear, rules: &Rules) -> Result<(), String> {
-    gradiff::graph::verify_kernel(kernel).map_err(|error| error.to_string())?;
+    gradiff::graph::verify::verify_kernel(kernel).map_err(|error| error.to_string())?;
     check_launch(kernel, rules)?;
     check_local_memory(kernel, rules)?;
     for (position, uop) in kernel.uops.iter().enumerate() {

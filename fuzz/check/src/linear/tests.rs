@@ -1,6 +1,7 @@
 //! Each rule broken by a kernel written for it, compared with the same kernel that satisfies it.
 
-use gradiff::graph::{Arg, Constant, DType, Linear, Op, parse_linears};
+use gradiff::graph::text::parse_linears;
+use gradiff::graph::{Arg, Constant, DType, Linear, Op};
 use gradiff_eval::Elements;
 use gradiff_eval::linear::run_checked;
 

@@ -1,7 +1,9 @@
 //! Checks of a program for other targets that need no device: its graph and its kernels are
 //! verified, their text forms read back to themselves, and the WGSL is valid.
 
-use gradiff::graph::{AxisKind, parse_linears, parse_text, verify_linear};
+use gradiff::graph::AxisKind;
+use gradiff::graph::text::{parse_linears, parse_text};
+use gradiff::graph::verify::verify_linear;
 use gradiff::render::{Code, LANGUAGES, Language};
 use gradiff_check::Shown;
 use gradiff_corpus::{Case, Program};

@@ -12,7 +12,9 @@
 mod arrays;
 mod machine;
 
-use gradiff_graph::{Arg, AxisKind, Constant, Coordinates, Instruction, Linear, Op, verify_linear};
+use gradiff_graph::tensor_core::Coordinates;
+use gradiff_graph::verify::verify_linear;
+use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op};
 
 use crate::{Elements, product};
 use arrays::{Arrays, ThreadId};

@@ -6,7 +6,8 @@
 
 use gradiff_eval::point::{Limits, Tape, Value};
 use gradiff_eval::scalar;
-use gradiff_graph::{Constant, DType, Op, UOp, infix};
+use gradiff_graph::text::infix;
+use gradiff_graph::{Constant, DType, Op, UOp};
 use gradiff_rewrite::syntax::{ParsedRule, Pattern, Question, is_constant_name};
 use gradiff_rewrite::{Rule, RuleSet};
 

@@ -2,7 +2,8 @@
 //! ends of the dtype, and, for rules that depend on nodes below their pattern, sums and quotients.
 
 use gradiff_eval::scalar;
-use gradiff_graph::{Arg, Constant, DType, OPS, Op, Sources, UOp};
+use gradiff_graph::op::OPS;
+use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 use gradiff_rewrite::syntax::Pattern;
 
 use super::encode::Type;

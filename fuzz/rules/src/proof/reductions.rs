@@ -4,7 +4,8 @@
 //! Left sides are drawn by [`instance`], as for the mutants of rules, and points by [`difference`],
 //! as for blame.
 
-use gradiff_graph::{DType, Op, UOp, infix};
+use gradiff_graph::text::infix;
+use gradiff_graph::{DType, Op, UOp};
 use gradiff_rewrite::RuleSet;
 use gradiff_rewrite::syntax::ParsedRule;
 

@@ -3,7 +3,8 @@
 //! Positions that must have the same dtype form a class; an assignment gives each class its kind:
 //! integer, bool or float.
 
-use gradiff_graph::{Op, Operands};
+use gradiff_graph::Op;
+use gradiff_graph::op::Operands;
 use gradiff_rewrite::Types;
 use gradiff_rewrite::syntax::{Literal, MAX_NAMES, ParsedRule, Pattern};
 

@@ -13,7 +13,7 @@ pub(crate) fn run(linear: &Linear, memories: &mut Memories) {
 /// Checks the invariants of linear uops: sources come first, loops are nested and closed, values
 /// are used in the loops of their definitions only, and there are no ops of other levels.
 pub(crate) fn verify(linear: &Linear) -> Result<(), String> {
-    gradiff_graph::verify_linear(linear).map_err(|error| format!("{error}\n{linear}"))?;
+    gradiff_graph::verify::verify_linear(linear).map_err(|error| format!("{error}\n{linear}"))?;
     let uops = &linear.uops;
     let mut open: Vec<usize> = Vec::new();
     let mut loops_of: Vec<Vec<usize>> = Vec::new();
