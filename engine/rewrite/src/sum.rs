@@ -1,6 +1,5 @@
 //! Sums of integers in one form: coefficients of nodes plus a constant, modulo the dtype's width.
 
-use gradiff_graph::interval::Interval;
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use smallvec::SmallVec;
 
