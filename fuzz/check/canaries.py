@@ -4,7 +4,7 @@
 Everything is exact: fractions, and decimals of 80 digits for exp2, log2, sin and pow. Nothing is taken from the
 oracle but what its documentation promises: + - * / and sqrt are rounded once, sums of n terms lose (n-1) u sum|x|,
 functions 4 ulps (pow 4 more for each doubling of its result), f16 and bf16 are accumulated in f32 and rounded once.
-    python3 fuzz/check/canaries.py > fuzz/check/src/canary/bounds.txt
+    python3 fuzz/check/canaries.py > fuzz/check/src/judge/canary/bounds.txt
 """
 import random
 from decimal import Decimal, getcontext

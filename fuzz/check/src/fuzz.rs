@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use gradiff_corpus::{Case, CaseFile, ExprCase, Program, ViewOps};
 
-use crate::{Backend, coverage};
+use crate::Backend;
+use crate::judge::coverage;
 
 /// Maximal number of programs that go to the C compiler together: one call takes nearly 0.1 s,
 /// whatever it compiles. The first goes alone, so that one saved input can be run again; then come
@@ -134,7 +135,7 @@ pub fn expr(expr: &ExprCase) {
 /// # Panics
 /// If an answer is wrong, or a call panics.
 pub fn calls(bytes: &[u8]) {
-    if let Err(problem) = crate::calls::check_chain(bytes) {
+    if let Err(problem) = crate::checks::calls::check_chain(bytes) {
         panic!("{problem}");
     }
 }

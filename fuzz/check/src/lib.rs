@@ -4,76 +4,46 @@
 //! process, file or clock, except in `texts`, where the host's compiler runs; the command line
 //! does that. `fuzz/README.md` says what each module checks.
 
-mod agree;
-mod backend;
+mod backends;
 mod blame;
-mod calls;
-mod canary;
-mod columns;
-mod coverage;
-mod culprit;
-mod directed;
-mod engine;
-mod equal;
-mod expects;
-mod exprs;
-pub mod forms;
+mod checks;
 pub mod fuzz;
-mod gathers;
-mod kernels;
-mod linear;
-mod listing;
-mod lowering;
-mod matmuls;
-mod model;
-mod nests;
-mod opts;
-mod panics;
-mod parts;
-mod points;
+mod judge;
+mod models;
 mod reduce;
-mod refusal;
 mod report;
-pub mod sabotage;
-mod session;
-mod simpler;
-pub mod snap;
-mod spans;
-mod stages;
-mod strict;
-mod sums;
-mod symbolic;
-mod texts;
-mod translate;
-mod trees;
-mod views;
+mod rules;
 
-pub use agree::{Failure, Kind, Tally, agree, agree_in_steps};
-pub use backend::{Backend, Outcome};
+pub use backends::backend::{Backend, Outcome};
+pub use backends::engine::{
+    BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of,
+};
+pub use backends::panics::catch;
+pub use blame::culprit::Culprit;
 pub use blame::{Blame, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect};
-pub use calls::{check_calls, check_chain, check_runtime, crate_of_calls};
-pub use canary::{Canary, Judge, canaries, check_canaries};
-pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
-pub use culprit::Culprit;
-pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of};
-pub use equal::{Equal, equal_views};
-pub use expects::check_expects;
-pub use exprs::{check_expr, to_uop};
-pub use gradiff::kernel::{Opt, OptOp};
-pub use gradiff::rewrite::rules::rows;
-pub use gradiff::rewrite::{Rule, Types};
-pub use kernels::{
+pub use checks::calls::{check_calls, check_chain, check_runtime, crate_of_calls};
+pub use checks::equal::{Equal, equal_views};
+pub use checks::exprs::{check_expr, to_uop};
+pub use checks::kernels::{
     COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
     drawn_kernel,
 };
-pub use listing::check_text;
-pub use opts::{OptsFailure, OptsTally, Sequences, opts};
-pub use panics::catch;
+pub use checks::listing::check_text;
+pub use checks::opts::{OptsFailure, OptsTally, Sequences, opts};
+pub use checks::sums::PREFIX as SUMS_PREFIX;
+pub use checks::symbolic::check_symbolic_views;
+pub use checks::trees::check_trees;
+pub use checks::views::check_views;
+pub use gradiff::kernel::{Opt, OptOp};
+pub use gradiff::rewrite::rules::rows;
+pub use gradiff::rewrite::{Rule, Types};
+pub use judge::agree::{Failure, Kind, Tally, agree, agree_in_steps};
+pub use judge::canary::{Canary, Judge, canaries, check_canaries};
+pub use judge::coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
+pub use judge::expects::check_expects;
+pub use models::stages::{Shown, show};
 pub use reduce::reduce;
+pub use reduce::simpler::simpler_cases;
+pub use report::snap;
 pub use report::{Finding, python_script, rust_test, stem};
-pub use simpler::simpler_cases;
-pub use stages::{Shown, show};
-pub use sums::PREFIX as SUMS_PREFIX;
-pub use symbolic::check_symbolic_views;
-pub use trees::check_trees;
-pub use views::check_views;
+pub use rules::{forms, sabotage};

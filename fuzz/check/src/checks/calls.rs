@@ -1,0 +1,297 @@
+//! Calls of the tensor API with drawn arguments, most of them slightly wrong: a legal call gives a
+//! tensor of the right type, an illegal one fails with [`gradiff::Error::Invalid`], none panics.
+//!
+//! In: a seed, or bytes for a chain of calls. Out: the first call whose answer is wrong. Whether a
+//! call is legal is decided by the corpus' typing where a statement does the same, else by the rows
+//! here, never by the engine.
+
+mod chain;
+mod devices;
+mod folds;
+mod intervals;
+mod limits;
+mod memories;
+mod nodes;
+mod rows;
+mod rules;
+mod sizes;
+mod stores;
+mod uniform;
+mod values;
+mod views;
+
+pub use chain::check_chain;
+pub(crate) use folds::wrong_fold;
+pub(crate) use intervals::wrong_interval;
+pub(crate) use nodes::wrong_node;
+pub(crate) use sizes::wrong_size;
+pub(crate) use views::wrong_view;
+
+use gradiff::{DType, Error, Tensor};
+use gradiff_corpus::TensorType;
+
+use crate::backends::translate;
+
+/// Prefix of this check's reports.
+pub(crate) const SAID: &str = "call of the API";
+
+/// Rows that check the runtime alone.
+const RUNTIME_ROWS: [&str; 5] =
+    ["memories", "launches", "launched often", "long launches", "entries on disk"];
+
+/// Prefix of the crate in which a graph's meaning changes.
+const OF_ENGINE: &str = "(engine/";
+
+/// Calls of each of [`RUNTIME_ROWS`] when blame asks whether the runtime is right.
+const BLAME_CALLS: u64 = 100;
+
+/// The crate to blame for a problem that [`check_calls`] reports.
+pub fn crate_of_calls(problem: &str) -> &'static str {
+    let is_from = |name: &str| problem.contains(&format!(", {name}: "));
+    let named = problem.split_once(OF_ENGINE).and_then(|(_, rest)| rest.split_once(')'));
+    let crates = ["schedule", "rewrite", "kernel", "runtime"];
+    if let Some(crate_name) =
+        named.and_then(|(name, _)| crates.into_iter().find(|crate_name| *crate_name == name))
+    {
+        return crate_name;
+    }
+    match () {
+        () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => "runtime",
+        // An error of the runtime in place of a result.
+        () if problem.contains("Runtime(") => "runtime",
+        // What searches find is kept on disk.
+        () if is_from("searches") && check_runtime().is_err() => "runtime",
+        () if is_from("texts of rules") => "rewrite",
+        () if is_from("views near the limit") => "view",
+        () if ["folds", "intervals", "nodes of tensor level", "sizes with variables"]
+            .into_iter()
+            .any(is_from) =>
+        {
+            "graph"
+        }
+        () => "tensor",
+    }
+}
+
+/// Checks memories, launches and entries on disk against their models.
+///
+/// # Errors
+/// The first that differs from its model.
+pub fn check_runtime() -> Result<(), String> {
+    for (name, row) in rows::ROWS.iter().filter(|(name, _)| RUNTIME_ROWS.contains(name)) {
+        let Row::Check(check) = row else { continue };
+        for seed in 0..BLAME_CALLS {
+            let checked = crate::catch(|| check(&mut Draw::new(seed)));
+            checked.and_then(|checked| checked).map_err(|problem| format!("{name}: {problem}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Draws the arguments of calls.
+pub(crate) struct Draw {
+    /// Bytes that choose, one or two for a choice, the last first.
+    bytes: Vec<u8>,
+    /// The state of the generator that chooses when there are no bytes.
+    state: u64,
+    /// Results of earlier calls of a chain, for later ones to take.
+    given: Vec<(TensorType, Tensor)>,
+}
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw { bytes: Vec::new(), state: seed, given: Vec::new() }
+    }
+
+    /// Draws from the bytes, and from a fixed seed when they are used up.
+    fn of_bytes(bytes: &[u8]) -> Draw {
+        Draw { bytes: bytes.iter().rev().copied().collect(), ..Draw::new(0) }
+    }
+
+    /// 64 bits: the generator SplitMix64.
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        let choice = match (self.bytes.pop(), count) {
+            (None, _) => self.bits(),
+            (Some(byte), ..=256) => u64::from(byte),
+            (Some(byte), _) => u64::from(byte) << 8 | u64::from(self.bytes.pop().unwrap_or(0)),
+        };
+        (choice % count as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+/// The answer that a call must give: a tensor of this type, or a refusal.
+type Expected = Option<TensorType>;
+
+/// A call: its text, the expected answer, and the call itself.
+struct Call {
+    said: String,
+    expected: Expected,
+    work: Box<dyn FnOnce() -> Result<Tensor, Error>>,
+}
+
+impl Call {
+    /// Makes the call. Returns its tensor if it gives one, as expected.
+    fn check(self) -> Result<Option<Tensor>, String> {
+        let said = self.said;
+        let answer = crate::catch(self.work).map_err(|panic| format!("{said}: {panic}"))?;
+        match (self.expected, answer) {
+            (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(None),
+            (None, Err(error)) => {
+                Err(format!("{said}: it must be refused as invalid, but the error is: {error}"))
+            }
+            (None, Ok(tensor)) => Err(format!("{said}: it must be refused, but gives {tensor:?}")),
+            (Some(expected), Ok(tensor)) => {
+                let shape: Vec<i64> = expected.shape.iter().map(|size| *size as i64).collect();
+                let is_right =
+                    tensor.dtype() == translate::dtype(expected.dtype) && tensor.shape() == shape;
+                let name = expected.dtype.name();
+                let wrong =
+                    || format!("{said}: it must give {name}{shape:?}, but gives {tensor:?}");
+                if is_right { Ok(Some(tensor)) } else { Err(wrong()) }
+            }
+            (Some(_), Err(error)) => Err(format!("{said}: it is legal, but is refused: {error}")),
+        }
+    }
+}
+
+/// A check that gives no tensor: reads, engines and plans.
+type Check = fn(&mut Draw) -> Result<(), String>;
+
+/// The action of a row.
+enum Row {
+    /// Draws a call that gives a tensor.
+    Call(fn(&mut Draw) -> Call),
+    /// Makes and judges any other call.
+    Check(Check),
+}
+
+/// Checks `count` calls that follow from the seed.
+///
+/// # Errors
+/// The first call whose answer is wrong: the call, the expected and the actual answer, and the
+/// seed of this call alone.
+pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
+    for number in 0..count {
+        let seed = seed.wrapping_add(number);
+        let checked = check_call(&mut Draw::new(seed));
+        checked.map_err(|problem| format!("{SAID}, (check_calls({seed}, 1)), {problem}"))?;
+    }
+    Ok(())
+}
+
+/// Checks a call of a drawn row. Returns the tensor that it gives, if any.
+fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
+    check_row(draw, &rows::ROWS.iter().collect::<Vec<_>>())
+}
+
+/// Checks a call of a drawn row. Every other time, the row is one that gives a tensor if the call
+/// is legal, so that later calls have tensors to take.
+fn check_link(draw: &mut Draw) -> Result<Option<Tensor>, String> {
+    if draw.one_in(2) {
+        return check_call(draw);
+    }
+    let gives_tensor = |row: &&(&str, Row)| matches!(row.1, Row::Call(_));
+    check_row(draw, &rows::ROWS.iter().filter(gives_tensor).collect::<Vec<_>>())
+}
+
+fn check_row(draw: &mut Draw, rows: &[&(&str, Row)]) -> Result<Option<Tensor>, String> {
+    let (name, row) = rows[draw.below(rows.len())];
+    let checked = match row {
+        Row::Call(call) => crate::catch(|| call(draw)).and_then(Call::check),
+        Row::Check(check) => {
+            crate::catch(|| check(draw)).and_then(|checked| checked.map(|()| None))
+        }
+    };
+    checked.map_err(|problem| format!("{name}: {problem}"))
+}
+
+/// The engine's dtype, or void.
+fn name_of(dtype: Option<gradiff_corpus::DType>) -> DType {
+    dtype.map_or(DType::Void, translate::dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_answered_as_they_must_be() {
+        // A call follows from its seed alone; the first wrong ones are listed.
+        let wrong: Vec<String> =
+            (0..60_000).filter_map(|seed| check_calls(seed, 1).err()).take(20).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// Checks the rows that are not single calls and prints the time of each.
+    #[test]
+    fn rows_hold() {
+        for (name, row) in &rows::ROWS {
+            let Row::Check(check) = row else { continue };
+            let start = std::time::Instant::now();
+            let wrong: Vec<String> = (0..200)
+                .filter_map(|seed| {
+                    let checked = crate::catch(|| check(&mut Draw::new(seed)));
+                    checked
+                        .and_then(|checked| checked)
+                        .err()
+                        .map(|why| format!("seed {seed}: {why}"))
+                })
+                .take(3)
+                .collect();
+            println!("{name}: {:?} each", start.elapsed() / 200);
+            assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
+        }
+    }
+
+    /// Each row draws legal and illegal arguments.
+    #[test]
+    fn rows_draw_both_kinds() {
+        for (name, row) in &rows::ROWS {
+            let Row::Call(call) = row else { continue };
+            let legal = (0..600).filter(|seed| call(&mut Draw::new(*seed)).expected.is_some());
+            let legal = legal.count();
+            println!("{name}: {legal} of 600 are legal");
+            assert!((20..=580).contains(&legal), "{name}: {legal} of 600 are legal");
+        }
+    }
+
+    #[test]
+    fn wrong_answers_are_reported() {
+        let call = |expected: Expected, work: fn() -> Result<Tensor, Error>| {
+            Call { said: "x".to_string(), expected, work: Box::new(work) }.check()
+        };
+        let of = |dtype, shape: &[usize]| Some(TensorType { dtype, shape: shape.to_vec() });
+        let tensor = || Tensor::full(DType::I32, &[2], 1);
+        let refused = || Err(Error::Invalid("no".to_string()));
+        use gradiff_corpus::DType as Type;
+        assert!(matches!(call(of(Type::I32, &[2]), tensor), Ok(Some(_))));
+        assert!(matches!(call(None, refused), Ok(None)));
+        for (expected, work, words) in [
+            (None, tensor as fn() -> _, "must be refused, but gives"),
+            (of(Type::I32, &[2]), refused, "is legal, but is refused"),
+            (of(Type::I32, &[3]), tensor, "must give i32[3]"),
+            (of(Type::I64, &[2]), tensor, "must give i64[2]"),
+            (None, || panic!("there"), "panic: there"),
+            (None, || Err(Error::Invalid(String::new())), "as invalid"),
+        ] {
+            let problem = call(expected, work).expect_err("it is wrong");
+            assert!(problem.contains(words), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,769 @@
+//! The table of calls: one row for each fallible method, or for methods that fail alike.
+
+use gradiff::{Element, Engine, Error, Scalar, Tensor};
+use gradiff_corpus::{
+    BinaryOp, DType, Literal, Operand, ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId,
+    literal_bits, promote, statement_type,
+};
+
+use super::{
+    Call, Draw, Expected, Row, devices, folds, intervals, limits, memories, name_of, nodes, rules,
+    sizes, stores, uniform, values, views,
+};
+use crate::backends::translate;
+
+/// Limit of the elements of a tensor, as the API promises.
+const ELEMENT_LIMIT: i128 = 1 << 40;
+
+/// All rows.
+pub(super) const ROWS: [(&str, Row); 53] = [
+    ("statements", Row::Call(statement)),
+    ("unary", Row::Call(unary)),
+    ("binary", Row::Call(binary)),
+    ("where and mulacc", Row::Call(ternary)),
+    ("cast", Row::Call(cast)),
+    ("bitcast", Row::Call(bitcast)),
+    ("sum, prod, max", Row::Call(reduce)),
+    ("permute and flip", Row::Call(axes)),
+    ("cat", Row::Call(cat)),
+    ("gather", Row::Call(gather)),
+    ("reshape", Row::Call(reshape)),
+    ("expand", Row::Call(expand)),
+    ("pad", Row::Call(pad)),
+    ("shrink", Row::Call(shrink)),
+    ("full", Row::Call(full)),
+    ("zeros and ones", Row::Call(zeros)),
+    ("arange", Row::Call(arange)),
+    ("from_bytes", Row::Call(from_bytes)),
+    ("from_slice", Row::Call(from_slice)),
+    ("transpose", Row::Call(transpose)),
+    ("squeeze", Row::Call(squeeze)),
+    ("unsqueeze", Row::Call(unsqueeze)),
+    ("matmul", Row::Call(matmul)),
+    ("mean", Row::Call(mean)),
+    ("softmax and log_softmax", Row::Call(softmax)),
+    ("functions of floats", Row::Call(functions)),
+    ("div", Row::Call(div)),
+    ("item", Row::Check(item)),
+    ("to_vec and to_ndarray", Row::Check(to_vec)),
+    ("read", Row::Check(read)),
+    ("Engine::new", Row::Check(engine_new)),
+    ("run", Row::Check(run)),
+    ("folds", Row::Check(folds::folds)),
+    ("nodes of tensor level", Row::Check(nodes::nodes)),
+    ("equal elements", Row::Check(uniform::equal_elements)),
+    ("intervals", Row::Check(intervals::intervals)),
+    ("conversions", Row::Check(values::conversions)),
+    ("functions of elements", Row::Check(values::functions)),
+    ("texts of rules", Row::Check(rules::texts)),
+    ("powers", Row::Check(values::powers)),
+    ("functions of rows", Row::Check(values::rows_of_numbers)),
+    ("integers", Row::Check(values::integers)),
+    ("readings", Row::Check(values::readings)),
+    ("compiled once", Row::Check(devices::compiled_once)),
+    ("searches", Row::Check(devices::searches)),
+    ("sizes with variables", Row::Check(sizes::sizes)),
+    ("shapes near the limit", Row::Check(limits::shapes)),
+    ("views near the limit", Row::Check(views::views)),
+    ("memories", Row::Check(memories::memories)),
+    ("launches", Row::Check(memories::launches)),
+    ("launched often", Row::Check(memories::launched_often)),
+    ("long launches", Row::Check(memories::long_launches)),
+    ("entries on disk", Row::Check(stores::stores)),
+];
+
+impl Draw {
+    fn dtype(&mut self) -> DType {
+        self.pick(&DType::ALL)
+    }
+
+    fn dtype_or_void(&mut self) -> Option<DType> {
+        let dtype = self.dtype();
+        (!self.one_in(8)).then_some(dtype)
+    }
+
+    fn shape(&mut self) -> Shape {
+        let rank = self.below(4);
+        (0..rank).map(|_| self.pick(&[2, 1, 3, 4, 2, 1, 3, 0])).collect()
+    }
+
+    /// An axis of a shape in most cases, else one out of range.
+    fn axis(&mut self, rank: usize) -> usize {
+        match self.below(12) {
+            0 => rank,
+            1 => rank + 1,
+            2 => self.pick(&[usize::MAX, 1 << 31, 1 << 32]),
+            _ => self.below(rank.max(1)),
+        }
+    }
+
+    /// Axes of a shape in any order: in most cases each once.
+    fn axes(&mut self, rank: usize) -> Vec<usize> {
+        let mut axes: Vec<usize> = (0..rank).collect();
+        for at in 1..rank {
+            axes.swap(at, self.below(at + 1));
+        }
+        match self.below(6) {
+            0 => axes.truncate(self.below(rank + 1)),
+            1 => {
+                let axis = self.axis(rank);
+                axes.push(axis);
+            }
+            2 if rank > 0 => {
+                let at = self.below(rank);
+                axes[at] = self.axis(rank);
+            }
+            _ => {}
+        }
+        axes
+    }
+
+    /// The size, or at times another, which may be negative or too large.
+    fn odd_size(&mut self, size: i64) -> i64 {
+        match self.below(24) {
+            0 => -1,
+            1 => self.pick(&[i64::MIN, i64::MAX, -size]),
+            2 => self.pick(&[1 << 40, (1 << 40) + 1, 1 << 20, 1 << 32, 1 << 62]),
+            3 => size + 1,
+            4 => 0,
+            5 => 1,
+            _ => size,
+        }
+    }
+
+    fn odd_shape(&mut self, shape: &[usize]) -> Vec<i64> {
+        let mut sizes: Vec<i64> = shape.iter().map(|size| self.odd_size(*size as i64)).collect();
+        match self.below(12) {
+            0 => sizes.push(1),
+            1 => sizes.insert(0, 2),
+            2 => drop(sizes.pop()),
+            3 => sizes.reverse(),
+            _ => {}
+        }
+        sizes
+    }
+
+    fn literal(&mut self) -> Literal {
+        match self.below(5) {
+            0 => Literal::Bool(self.one_in(2)),
+            1 => Literal::Float(self.pick(&[0.0, 1.5, -0.0, f64::NAN, f64::INFINITY, 1e300])),
+            _ => {
+                let bits = self.pick(&[0, 7, 8, 15, 16, 31, 32, 63, 64]);
+                let end = self.pick(&[1, -1]) * (1_i128 << bits);
+                // The range of the text form.
+                let value = end + self.pick(&[0, 1, -1]);
+                Literal::Int(value.clamp(i64::MIN.into(), u64::MAX.into()))
+            }
+        }
+    }
+
+    /// A tensor of a type: the result of an earlier call, or zeros.
+    fn tensor(&mut self, source: &TensorType) -> Tensor {
+        let mut given = self.given.iter().filter(|(known, _)| known == source);
+        match given.next_back() {
+            Some((_, tensor)) => tensor.clone(),
+            None => self.zeros(source),
+        }
+    }
+
+    /// A tensor of zeros of a type: in a buffer, or a constant.
+    fn zeros(&mut self, source: &TensorType) -> Tensor {
+        let (dtype, shape) = (translate::dtype(source.dtype), sizes(&source.shape));
+        let tensor = match self.below(2) {
+            0 => Tensor::zeros(dtype, &shape),
+            _ => Tensor::from_bytes(
+                dtype,
+                &shape,
+                &vec![0; source.count() * source.dtype.size_bytes()],
+            ),
+        };
+        tensor.expect("a small tensor of zeros is legal")
+    }
+
+    /// The type of an operand: in a chain usually that of the result of an earlier call.
+    fn source_type(&mut self) -> TensorType {
+        if !self.given.is_empty() && !self.one_in(4) {
+            let at = self.below(self.given.len());
+            return self.given[at].0.clone();
+        }
+        TensorType { dtype: self.dtype(), shape: self.shape() }
+    }
+
+    /// The given type, or one that differs a little.
+    fn similar_type(&mut self, source: &TensorType) -> TensorType {
+        let mut shape = source.shape.clone();
+        match self.below(8) {
+            0 => shape = self.shape(),
+            1 => shape.push(2),
+            2 => drop(shape.pop()),
+            3 if !shape.is_empty() => {
+                let at = self.below(shape.len());
+                shape[at] += 1;
+            }
+            4 if !shape.is_empty() => {
+                let at = self.below(shape.len());
+                shape[at] = 1;
+            }
+            5 => drop(shape.drain(..shape.len().min(1))),
+            _ => {}
+        }
+        let dtype = if self.one_in(3) { self.dtype() } else { source.dtype };
+        TensorType { dtype, shape }
+    }
+}
+
+fn sizes(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|size| *size as i64).collect()
+}
+
+/// The shape if it is legal: no size is negative, and the product of the sizes other than 0 is
+/// within the limit.
+fn legal(shape: &[i64]) -> Option<Shape> {
+    let sizes: Shape =
+        shape.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
+    let mut nonzero = sizes.iter().filter(|size| **size != 0);
+    let count = nonzero.try_fold(1_i128, |count, size| count.checked_mul(*size as i128));
+    (count? <= ELEMENT_LIMIT).then_some(sizes)
+}
+
+/// The statement with sorted axes where the API takes them in any order.
+fn in_order(statement: &Statement) -> Statement {
+    let mut statement = statement.clone();
+    if let Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } = &mut statement {
+        axes.sort_unstable();
+    }
+    statement
+}
+
+/// A call of a statement on tensors of these types; the expected type is that of the corpus.
+fn typed(draw: &mut Draw, types: &[TensorType], statement: Statement) -> Call {
+    let tensors: Vec<Tensor> = types.iter().map(|source| draw.tensor(source)).collect();
+    Call {
+        said: format!("{statement:?} of {types:?}"),
+        expected: statement_type(&in_order(&statement), types).ok(),
+        work: Box::new(move || translate::value(&statement, &tensors, &mut Tensor::from_bytes)),
+    }
+}
+
+fn call(
+    label: String,
+    expected: Expected,
+    work: impl FnOnce() -> Result<Tensor, Error> + 'static,
+) -> Call {
+    Call { said: label, expected, work: Box::new(work) }
+}
+
+fn operand(draw: &mut Draw, count: u32) -> Operand {
+    match draw.below(4) {
+        0 => Operand::Literal(draw.literal()),
+        _ => Operand::Value(ValueId(draw.below(count as usize) as u32)),
+    }
+}
+
+/// A call of any row that is a statement.
+fn statement(draw: &mut Draw) -> Call {
+    let rows = [unary, binary, ternary, cast_statement, reduce, axes, cat, gather];
+    draw.pick(&rows)(draw)
+}
+
+fn unary(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let op = draw.pick(&UnaryOp::ALL);
+    typed(draw, &[source], Statement::Unary { op, src: ValueId(0) })
+}
+
+fn binary(draw: &mut Draw) -> Call {
+    let x = draw.source_type();
+    let types = [draw.similar_type(&x), x];
+    // `div` accepts more than the statement; it has a row of its own.
+    let op = match draw.pick(&BinaryOp::ALL) {
+        BinaryOp::Div => BinaryOp::Pow,
+        op => op,
+    };
+    let value = Operand::Value(ValueId(draw.below(2) as u32));
+    let srcs = match draw.below(4) {
+        0 => [operand(draw, 2), value],
+        _ => [value, operand(draw, 2)],
+    };
+    typed(draw, &types, Statement::Binary { op, srcs })
+}
+
+fn ternary(draw: &mut Draw) -> Call {
+    let x = draw.source_type();
+    let mut test = draw.similar_type(&x);
+    if !draw.one_in(4) {
+        test.dtype = DType::Bool;
+    }
+    let types = [test, draw.similar_type(&x), x];
+    let first = match draw.below(4) {
+        0 => operand(draw, 3),
+        _ => Operand::Value(ValueId(0)),
+    };
+    let srcs = [first, operand(draw, 3), operand(draw, 3)];
+    let statement = match draw.below(2) {
+        0 => Statement::Where { srcs },
+        _ => Statement::MulAcc { srcs },
+    };
+    typed(draw, &types, statement)
+}
+
+fn cast_statement(draw: &mut Draw) -> Call {
+    let (source, dtype) = (draw.source_type(), draw.dtype());
+    typed(draw, &[source], Statement::Bitcast { src: ValueId(0), dtype })
+}
+
+fn cast(draw: &mut Draw) -> Call {
+    let (source, to) = (draw.source_type(), draw.dtype_or_void());
+    let x = draw.tensor(&source);
+    let expected = to.map(|dtype| TensorType { dtype, ..source.clone() });
+    call(format!("cast of {source:?} to {to:?}"), expected, move || x.cast(name_of(to)))
+}
+
+fn bitcast(draw: &mut Draw) -> Call {
+    let (source, to) = (draw.source_type(), draw.dtype_or_void());
+    let x = draw.tensor(&source);
+    let is_legal = |to: &DType| {
+        let is_data = source.dtype != DType::Bool && *to != DType::Bool;
+        is_data && source.dtype.size_bytes() == to.size_bytes()
+    };
+    let expected = to.filter(is_legal).map(|dtype| TensorType { dtype, ..source.clone() });
+    call(format!("bitcast of {source:?} to {to:?}"), expected, move || x.bitcast(name_of(to)))
+}
+
+fn reduce(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let op = draw.pick(&ReduceOp::ALL);
+    let axes = draw.axes(source.shape.len());
+    typed(draw, &[source], Statement::Reduce { op, src: ValueId(0), axes })
+}
+
+fn axes(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let (src, axes) = (ValueId(0), draw.axes(source.shape.len()));
+    let statement = match draw.below(2) {
+        0 => Statement::Permute { src, axes },
+        _ => Statement::Flip { src, axes },
+    };
+    typed(draw, &[source], statement)
+}
+
+fn cat(draw: &mut Draw) -> Call {
+    let first = draw.source_type();
+    let types = [draw.similar_type(&first), first.clone(), first];
+    let axis = draw.axis(types[1].shape.len());
+    let count = draw.below(4);
+    let srcs = (0..count).map(|_| ValueId(draw.below(3) as u32)).collect();
+    typed(draw, &types, Statement::Cat { srcs, axis })
+}
+
+fn gather(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let mut index = draw.similar_type(&source);
+    if !draw.one_in(4) {
+        index.dtype = draw.pick(&[DType::I32, DType::I64, DType::U8]);
+    }
+    let axis = draw.axis(source.shape.len());
+    let statement = Statement::Gather { src: ValueId(0), axis, index: ValueId(1) };
+    typed(draw, &[source, index], statement)
+}
+
+fn reshape(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let mut to = draw.odd_shape(&source.shape);
+    if draw.one_in(3) {
+        to = vec![source.count() as i64];
+    }
+    let x = draw.tensor(&source);
+    let shape = legal(&to).filter(|shape| shapes_count(shape) == source.count() as u128);
+    let expected = shape.map(|shape| TensorType { shape, ..source.clone() });
+    call(format!("reshape of {source:?} to {to:?}"), expected, move || x.reshape(&to))
+}
+
+fn shapes_count(shape: &[usize]) -> u128 {
+    if shape.contains(&0) { 0 } else { shape.iter().map(|size| *size as u128).product() }
+}
+
+fn expand(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let to = draw.odd_shape(&source.shape);
+    let x = draw.tensor(&source);
+    let fits = |shape: &Shape| {
+        let mut pairs = shape.iter().zip(&source.shape);
+        shape.len() == source.shape.len() && pairs.all(|(to, from)| to == from || *from == 1)
+    };
+    let expected = legal(&to).filter(fits).map(|shape| TensorType { shape, ..source.clone() });
+    call(format!("expand of {source:?} to {to:?}"), expected, move || x.expand(&to))
+}
+
+fn scalar(literal: &Literal) -> Scalar {
+    match literal {
+        Literal::Bool(value) => Scalar::Bool(*value),
+        Literal::Int(value) => Scalar::Int(*value),
+        Literal::Float(value) => Scalar::Float(*value),
+    }
+}
+
+fn pad(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let rank = source.shape.len() + usize::from(draw.one_in(12));
+    let pads: Vec<(i64, i64)> = (0..rank).map(|_| (draw.odd_size(2), draw.odd_size(0))).collect();
+    let value = if draw.one_in(3) { draw.literal() } else { zero(source.dtype) };
+    let x = draw.tensor(&source);
+    let grown = pads.iter().zip(&source.shape).map(|((before, after), size)| {
+        let padded = *size as i128 + *before as i128 + *after as i128;
+        let is_legal = 0 <= *before && 0 <= *after;
+        i64::try_from(padded).ok().filter(|_| is_legal)
+    });
+    let shape: Option<Vec<i64>> = grown.collect();
+    let shape = shape.filter(|_| rank == source.shape.len()).and_then(|shape| legal(&shape));
+    let is_representable = literal_bits(source.dtype, &value).is_some();
+    let expected =
+        shape.filter(|_| is_representable).map(|shape| TensorType { shape, ..source.clone() });
+    let label = format!("pad of {source:?} by {pads:?} with {value}");
+    call(label, expected, move || x.pad(&pads, scalar(&value)))
+}
+
+fn zero(dtype: DType) -> Literal {
+    if dtype == DType::Bool { Literal::Bool(false) } else { Literal::Int(0) }
+}
+
+fn shrink(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let mut ranges: Vec<(i64, i64)> = Vec::new();
+    for size in &source.shape {
+        let start = draw.below(size + 1) as i64;
+        let end = start + draw.below(size + 1 - start as usize) as i64;
+        ranges.push(match draw.below(10) {
+            0 => (start - 1, end),
+            1 => (start, *size as i64 + 1),
+            2 => (end, start),
+            3 => (draw.odd_size(start), draw.odd_size(end)),
+            _ => (start, end),
+        });
+    }
+    if draw.one_in(12) {
+        ranges.push((0, 1));
+    }
+    let x = draw.tensor(&source);
+    let fits = ranges.len() == source.shape.len()
+        && ranges.iter().zip(&source.shape).all(|((start, end), size)| {
+            0 <= *start && start <= end && *end as i128 <= *size as i128
+        });
+    let shape = || ranges.iter().map(|(start, end)| (end - start) as usize).collect();
+    let expected = fits.then(|| TensorType { dtype: source.dtype, shape: shape() });
+    call(format!("shrink of {source:?} to {ranges:?}"), expected, move || x.shrink(&ranges))
+}
+
+fn full(draw: &mut Draw) -> Call {
+    let (dtype, shape) = (draw.dtype_or_void(), draw.shape());
+    let (shape, value) = (draw.odd_shape(&shape), draw.literal());
+    let is_representable = |dtype: &DType| literal_bits(*dtype, &value).is_some();
+    let expected = dtype.filter(is_representable).zip(legal(&shape));
+    let expected = expected.map(|(dtype, shape)| TensorType { dtype, shape });
+    let label = format!("full of {dtype:?} {shape:?} with {value}");
+    call(label, expected, move || Tensor::full(name_of(dtype), &shape, scalar(&value)))
+}
+
+fn zeros(draw: &mut Draw) -> Call {
+    let (dtype, shape) = (draw.dtype_or_void(), draw.shape());
+    let shape = draw.odd_shape(&shape);
+    let expected = dtype.zip(legal(&shape)).map(|(dtype, shape)| TensorType { dtype, shape });
+    let make = draw.pick(&[Tensor::zeros, Tensor::ones]);
+    let label = format!("zeros or ones of {dtype:?} {shape:?}");
+    call(label, expected, move || make(name_of(dtype), &shape))
+}
+
+fn arange(draw: &mut Draw) -> Call {
+    let dtype = draw.dtype_or_void();
+    let count = draw.odd_size(3);
+    let ends = [0, 1, -1, i64::MIN, i64::MAX];
+    let (start, step) = (draw.pick(&ends), draw.pick(&ends));
+    let expected = dtype.filter(|dtype| dtype.is_int()).zip(legal(&[count]));
+    let expected = expected.map(|(dtype, shape)| TensorType { dtype, shape });
+    let label = format!("arange of {dtype:?} from {start} by {step}, {count} of them");
+    call(label, expected, move || Tensor::arange(name_of(dtype), start, step, count))
+}
+
+fn from_bytes(draw: &mut Draw) -> Call {
+    let (source, dtype) = (draw.source_type(), draw.dtype_or_void());
+    let shape = draw.odd_shape(&source.shape);
+    let size = source.count() * dtype.map_or(0, |dtype| dtype.size_bytes());
+    let size = if draw.one_in(4) { size + 1 } else { size };
+    let fits = |(dtype, shape): &(DType, Shape)| {
+        shapes_count(shape) * dtype.size_bytes() as u128 == size as u128
+    };
+    let expected = dtype.zip(legal(&shape)).filter(fits);
+    let expected = expected.map(|(dtype, shape)| TensorType { dtype, shape });
+    let label = format!("from_bytes of {dtype:?} {shape:?}, {size} bytes");
+    call(label, expected, move || Tensor::from_bytes(name_of(dtype), &shape, &vec![0; size]))
+}
+
+fn from_slice(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let shape = draw.odd_shape(&source.shape);
+    let count = source.count();
+    let expected = legal(&shape).filter(|shape| shapes_count(shape) == count as u128);
+    let expected = expected.map(|shape| TensorType { dtype: DType::I16, shape });
+    let label = format!("from_slice of {shape:?}, {count} elements");
+    call(label, expected, move || Tensor::from_slice(&shape, &vec![1i16; count]))
+}
+
+fn transpose(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let (x, rank) = (draw.tensor(&source), source.shape.len());
+    let mut shape = source.shape.clone();
+    let expected = (rank >= 2).then(|| {
+        shape.swap(rank - 2, rank - 1);
+        TensorType { shape, ..source.clone() }
+    });
+    call(format!("transpose of {source:?}"), expected, move || x.transpose())
+}
+
+fn squeeze(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let mut shape = source.shape.clone();
+    let expected = (shape.get(axis) == Some(&1)).then(|| {
+        shape.remove(axis);
+        TensorType { shape, ..source.clone() }
+    });
+    call(format!("squeeze of {source:?}, axis {axis}"), expected, move || x.squeeze(axis))
+}
+
+fn unsqueeze(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let mut shape = source.shape.clone();
+    let expected = (axis <= shape.len()).then(|| {
+        shape.insert(axis, 1);
+        TensorType { shape, ..source.clone() }
+    });
+    call(format!("unsqueeze of {source:?}, axis {axis}"), expected, move || x.unsqueeze(axis))
+}
+
+/// The shape to which both shapes broadcast, if there is one.
+fn broadcast(x: &[usize], y: &[usize]) -> Option<Shape> {
+    let rank = x.len().max(y.len());
+    let size = |shape: &[usize], at: usize| match (at + shape.len()).checked_sub(rank) {
+        Some(axis) => shape[axis],
+        None => 1,
+    };
+    let sizes = (0..rank).map(|at| match (size(x, at), size(y, at)) {
+        (a, b) if a == b || b == 1 => Some(a),
+        (1, b) => Some(b),
+        _ => None,
+    });
+    sizes.collect()
+}
+
+/// The dtype of a sum.
+fn summed(dtype: DType) -> DType {
+    match dtype {
+        DType::Bool | DType::I8 | DType::I16 => DType::I32,
+        DType::U8 | DType::U16 => DType::U32,
+        _ => dtype,
+    }
+}
+
+fn matmul(draw: &mut Draw) -> Call {
+    let k = draw.pick(&[2, 3, 1]);
+    let (mut x, mut y) = (draw.source_type(), draw.source_type());
+    x.shape.extend([2, k]);
+    y.shape =
+        draw.similar_type(&TensorType { shape: x.shape[..x.shape.len() - 2].into(), ..x }).shape;
+    y.shape.extend([k, 3]);
+    for source in [&mut x, &mut y] {
+        match draw.below(8) {
+            0 => drop(source.shape.pop()),
+            1 => source.shape.truncate(1),
+            2 => {
+                let at = source.shape.len() - 1 - draw.below(2);
+                source.shape[at] += 1;
+            }
+            _ => {}
+        }
+    }
+    let dtype = promote(x.dtype, y.dtype);
+    let (a, b) = (x.shape.len(), y.shape.len());
+    let is_legal = a >= 2 && b >= 2 && x.shape[a - 1] == y.shape[b - 2] && dtype != DType::Bool;
+    let outer = is_legal.then(|| broadcast(&x.shape[..a - 2], &y.shape[..b - 2])).flatten();
+    let expected = outer.map(|mut shape| {
+        shape.extend([x.shape[a - 2], y.shape[b - 1]]);
+        TensorType { dtype: summed(dtype), shape }
+    });
+    let tensors = [draw.tensor(&x), draw.tensor(&y)];
+    call(format!("matmul of {x:?} and {y:?}"), expected, move || tensors[0].matmul(&tensors[1]))
+}
+
+fn mean(draw: &mut Draw) -> Call {
+    let mut source = draw.source_type();
+    if draw.one_in(2) {
+        source.dtype = draw.pick(&[DType::F32, DType::F16]);
+    }
+    let axes = draw.axes(source.shape.len());
+    let x = draw.tensor(&source);
+    let statement = Statement::Reduce { op: ReduceOp::Sum, src: ValueId(0), axes: axes.clone() };
+    let sum = statement_type(&in_order(&statement), std::slice::from_ref(&source)).ok();
+    let expected = sum.filter(|_| source.dtype.is_float());
+    call(format!("mean of {source:?} along {axes:?}"), expected, move || x.mean(&axes))
+}
+
+fn softmax(draw: &mut Draw) -> Call {
+    let mut source = draw.source_type();
+    if draw.one_in(2) {
+        source.dtype = draw.pick(&[DType::F32, DType::BF16]);
+    }
+    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let is_legal = source.dtype.is_float() && axis < source.shape.len();
+    let expected = is_legal.then(|| source.clone());
+    if draw.one_in(2) {
+        return call(format!("log_softmax of {source:?} along {axis}"), expected, move || {
+            x.log_softmax(axis)
+        });
+    }
+    call(format!("softmax of {source:?} along {axis}"), expected, move || x.softmax(axis))
+}
+
+fn functions(draw: &mut Draw) -> Call {
+    let source = draw.source_type();
+    let x = draw.tensor(&source);
+    type Function = fn(&Tensor) -> Result<Tensor, Error>;
+    let functions: [(&str, Function); 4] = [
+        ("exp", Tensor::exp),
+        ("log", Tensor::log),
+        ("sigmoid", Tensor::sigmoid),
+        ("relu", Tensor::relu),
+    ];
+    let (name, function) = draw.pick(&functions);
+    let is_legal = source.dtype.is_float() || (name == "relu" && source.dtype != DType::Bool);
+    let expected = is_legal.then(|| source.clone());
+    call(format!("{name} of {source:?}"), expected, move || function(&x))
+}
+
+fn div(draw: &mut Draw) -> Call {
+    let x = draw.source_type();
+    let y = draw.similar_type(&x);
+    let float = |dtype: DType| if dtype.is_float() { dtype } else { DType::F32 };
+    let a = draw.tensor(&x);
+    if draw.one_in(3) {
+        let literal = draw.literal();
+        let is_number = !matches!(literal, Literal::Bool(_));
+        let expected =
+            is_number.then(|| TensorType { dtype: float(x.dtype), shape: x.shape.clone() });
+        let label = format!("div of {x:?} by {literal}");
+        return call(label, expected, move || a.div(scalar(&literal)));
+    }
+    let dtype = float(promote(x.dtype, y.dtype));
+    // If neither is a float, both become f32.
+    let dtype = if x.dtype.is_float() || y.dtype.is_float() { dtype } else { DType::F32 };
+    let expected = broadcast(&x.shape, &y.shape).map(|shape| TensorType { dtype, shape });
+    let b = draw.tensor(&y);
+    call(format!("div of {x:?} by {y:?}"), expected, move || a.div(&b))
+}
+
+/// An engine that is always available.
+fn interp() -> Engine {
+    Engine::new("interp").expect("the interpreter is always there")
+}
+
+/// Checks that `found` is `wanted`, or, where `wanted` is none, a refusal as invalid.
+fn check_answer<T: PartialEq + std::fmt::Debug>(
+    label: &str,
+    wanted: Option<&T>,
+    found: Result<T, Error>,
+) -> Result<(), String> {
+    match (wanted, found) {
+        (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(()),
+        (Some(wanted), Ok(found)) if *wanted == found => Ok(()),
+        (_, found) => {
+            Err(format!("{label}: {found:?}, expected {wanted:?} (None means a refusal)"))
+        }
+    }
+}
+
+fn item(draw: &mut Draw) -> Result<(), String> {
+    let shape = match draw.below(3) {
+        0 => draw.shape(),
+        1 => vec![1; draw.below(4)],
+        _ => vec![2],
+    };
+    let count = shapes_count(&shape) as usize;
+    let (is_wrong_type, value) = (draw.one_in(4), draw.bits() as i32);
+    let x = Tensor::from_slice(&sizes(&shape), &vec![value; count]).map_err(|e| e.to_string())?;
+    let x = if draw.one_in(4) { x.neg().map_err(|e| e.to_string())? } else { x };
+    let is_negated = x.buffer().is_none() && count != 0;
+    let wanted = (count == 1).then_some(if is_negated { value.wrapping_neg() } else { value });
+    let label = format!("item of i32{shape:?}");
+    if is_wrong_type {
+        return check_answer(&format!("{label} as f32"), None, x.item::<f32>(&interp()));
+    }
+    check_answer(&label, wanted.as_ref(), x.item::<i32>(&interp()))
+}
+
+fn to_vec(draw: &mut Draw) -> Result<(), String> {
+    let (dtype, shape) = (draw.dtype(), draw.shape());
+    let source = TensorType { dtype, shape };
+    let x = draw.zeros(&source);
+    fn read<T: Element + PartialEq + std::fmt::Debug + Default>(
+        x: &Tensor,
+        source: &TensorType,
+    ) -> Result<(), String> {
+        let label = format!("to_vec of {source:?} as {}", T::DTYPE);
+        let is_legal = translate::dtype(source.dtype) == T::DTYPE;
+        let wanted = is_legal.then(|| vec![T::default(); source.count()]);
+        check_answer(&label, wanted.as_ref(), x.to_vec::<T>(&interp()))?;
+        let array = x.to_ndarray::<T>(&interp());
+        let array = array.map(|array| (array.shape().to_vec(), array.iter().copied().collect()));
+        let wanted = wanted.map(|elements| (source.shape.clone(), elements));
+        check_answer(&label, wanted.as_ref(), array)
+    }
+    type Reader = fn(&Tensor, &TensorType) -> Result<(), String>;
+    let readers: [Reader; 6] =
+        [read::<bool>, read::<i32>, read::<u8>, read::<f32>, read::<i64>, read::<u32>];
+    let dtypes = [DType::Bool, DType::I32, DType::U8, DType::F32, DType::I64, DType::U32];
+    let reader = match dtypes.iter().position(|known| *known == dtype) {
+        Some(at) if !draw.one_in(3) => readers[at],
+        _ => draw.pick(&readers),
+    };
+    reader(&x, &source)
+}
+
+/// A tensor that was not computed has no bytes, nor has a constant of too large a shape.
+fn read(draw: &mut Draw) -> Result<(), String> {
+    let x = Tensor::from_slice(&[2], &[draw.bits() as i64; 2]).map_err(|e| e.to_string())?;
+    let lazy = x.neg().map_err(|e| e.to_string())?;
+    check_answer("read of a tensor that was not computed", None, lazy.read())?;
+    let size = draw.pick(&[(1_i64 << 32) + 1, 1 << 33, 1 << 40]);
+    let large = Tensor::zeros(gradiff::DType::U8, &[size]).map_err(|e| e.to_string())?;
+    check_answer(&format!("read of u8[{size}]"), None, large.read())
+}
+
+/// Opens a device that does not exist, or one that may be missing here.
+fn engine_new(draw: &mut Draw) -> Result<(), String> {
+    if draw.one_in(4) {
+        return match Engine::new("cuda") {
+            Ok(_) | Err(Error::Runtime(gradiff::runtime::Error::Unavailable { .. })) => Ok(()),
+            Err(error) => Err(format!("Engine::new of \"cuda\" fails with: {error}")),
+        };
+    }
+    let name = draw.pick(&["", "none", "interp ", "Interp", "jit/opts", "cuda:0x", "\0"]);
+    match Engine::new(name) {
+        Err(Error::Runtime(error)) if error.to_string().contains(name) => Ok(()),
+        Err(error) => Err(format!("Engine::new of {name:?} fails with: {error}")),
+        Ok(_) => Err(format!("Engine::new of {name:?} opens a device")),
+    }
+}
+
+/// Checks that a plan that was not compiled does not run.
+fn run(draw: &mut Draw) -> Result<(), String> {
+    let count = 1 + draw.below(4);
+    let x = Tensor::from_slice(&[count as i64], &vec![7u16; count]).map_err(|e| e.to_string())?;
+    let x = x.add(&x).map_err(|e| e.to_string())?;
+    let engine = interp();
+    let plan = engine.plan(&[&x]).map_err(|error| error.to_string())?;
+    check_answer("run of a plan that was not compiled", None, engine.run(&plan))?;
+    match x.read() {
+        Err(_) => Ok(()),
+        Ok(bytes) => Err(format!("read of a tensor that was only planned gives {bytes:?}")),
+    }
+}

@@ -1,0 +1,531 @@
+//! Values of calls that are no statements of programs: conversions between all types, functions of
+//! floats, products of matrices, and the ways to read a tensor, against formulas over elements.
+
+use gradiff::graph::{Constant, DType, Op};
+use gradiff::kernel::Strategy;
+use gradiff::{Engine, Error, Tensor};
+use gradiff_eval::{graph, scalar};
+
+use super::{Draw, OF_ENGINE};
+use crate::models::stages;
+
+/// The requirement on an element.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    /// These bits; if they are a NaN, any NaN.
+    Bits(Constant),
+    /// A value, and the largest error allowed; infinities and NaN are required as they are.
+    Near(f64, f64),
+    /// No requirement.
+    Free,
+}
+
+impl Wanted {
+    fn is_met(self, found: Constant) -> bool {
+        let value = scalar::to_float(found);
+        match self {
+            Wanted::Free => true,
+            Wanted::Bits(wanted) => {
+                let is_nan = |x: Constant| scalar::to_float(x).is_some_and(f64::is_nan);
+                found.bits() == wanted.bits() || is_nan(found) && is_nan(wanted)
+            }
+            Wanted::Near(wanted, off) => value.is_some_and(|value| {
+                value == wanted
+                    || value.is_nan() && wanted.is_nan()
+                    || (value - wanted).abs() <= off
+            }),
+        }
+    }
+}
+
+fn element(dtype: DType, bytes: &[u8]) -> Constant {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    Constant::from_bits(dtype, u64::from_le_bytes(word))
+}
+
+pub(super) fn bytes_of(elements: &[Constant]) -> Vec<u8> {
+    let bytes = |x: &Constant| x.bits().to_le_bytes().into_iter().take(x.dtype().size_bytes());
+    elements.iter().flat_map(bytes).collect()
+}
+
+/// An engine on a device in process, at times without optimisations.
+fn engine(draw: &mut Draw) -> Engine {
+    let mut engine = Engine::new(draw.pick(&["interp", "jit"])).expect("it needs nothing");
+    if draw.one_in(3) {
+        engine.kernel.opts = Strategy::None;
+    }
+    engine
+}
+
+/// Checks the elements of a tensor: those that its graph evaluates to, and those that an engine
+/// computes.
+pub(super) fn compare(
+    draw: &mut Draw,
+    label: &str,
+    x: &Tensor,
+    wanted: &[Wanted],
+) -> Result<(), String> {
+    let wrong = |found: &[Option<Constant>]| {
+        let mut pairs = found.iter().zip(wanted).enumerate();
+        let wrong = pairs.find(|(_, (found, wanted))| found.is_some_and(|x| !wanted.is_met(x)));
+        match wrong {
+            Some((at, (found, wanted))) => {
+                Err(format!("element {at} is {found:?}, expected {wanted:?}"))
+            }
+            None if found.len() != wanted.len() => {
+                Err(format!("there are {} elements", found.len()))
+            }
+            None => Ok(()),
+        }
+    };
+    let graph = x.uop();
+    let in_graph = graph::evaluate(std::slice::from_ref(&graph), &mut stages::contents)?;
+    wrong(&in_graph[0]).map_err(|problem| format!("{label}: its graph: {problem}"))?;
+    let engine = engine(draw);
+    let report = |problem: String| {
+        let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
+        let configuration = stages::Configuration { schedule, kernel, target: engine.target };
+        let is_right = |found: &gradiff_eval::Elements| wrong(found).is_ok();
+        let crate_name = crate::blame::crate_of_graph(&graph, &configuration, &is_right);
+        format!("{label} on {}: {problem} {OF_ENGINE}{crate_name})", engine.device.name())
+    };
+    let bytes = crate::catch(|| x.to_bytes(&engine)).map_err(&report)?;
+    let bytes = bytes.map_err(|error| report(error.to_string()))?;
+    let size = x.dtype().size_bytes();
+    let found = bytes.chunks_exact(size).map(|bytes| Some(element(x.dtype(), bytes)));
+    let found: Vec<Option<Constant>> = found.collect();
+    wrong(&found).map_err(report)
+}
+
+pub(super) fn dtypes() -> Vec<DType> {
+    DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void).collect()
+}
+
+/// A value of a type near the points where conversions change their result.
+pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
+    if dtype == DType::Bool {
+        return Constant::from_bits(dtype, draw.below(2) as u64);
+    }
+    if !dtype.is_float() {
+        let bits = draw.pick(&[0, 1, 7, 8, 11, 15, 16, 24, 31, 32, 53, 58, 62, 63, 64]);
+        // With a lower bit set as well it is halfway between two floats, or a little off that.
+        let tie = draw.pick(&[0, 8, 9, 11, 12, 24, 25, 53, 54]);
+        let below = if 0 < tie && tie <= bits { 1_i128 << (bits - tie) } else { 0 };
+        let near = draw.pick(&[1, -1]) * ((1_i128 << bits) + below) + draw.pick(&[0, 1, -1, 3]);
+        return scalar::int(dtype, near).expect("it is an integer's type");
+    }
+    let ends = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324, 1e-40, 6e-8];
+    let value = match draw.below(5) {
+        // The ends of integer types, and values that truncate to them.
+        4 => {
+            let end = 2f64.powi(draw.pick(&[7, 8, 15, 16, 31, 32, 63, 64]));
+            let whole = end + draw.pick(&[0.0, -1.0, -0.5, 1.0, -1.5]);
+            draw.pick(&[1.0, -1.0]) * whole
+        }
+        0 => draw.pick(&ends),
+        // Halfway between two values of a narrower type, or nearly.
+        1 => {
+            let digits = draw.pick(&[8, 11, 24]);
+            let whole =
+                f64::from(1 << digits) + draw.below(4) as f64 + draw.pick(&[0.5, 0.499, 0.501]);
+            draw.pick(&[1.0, -1.0]) * whole * 2f64.powi(draw.pick(&[0, -24, 5, -30]))
+        }
+        2 => draw.below(600) as f64 - 300.5,
+        _ => f64::from_bits(draw.bits() >> 2),
+    };
+    scalar::float(dtype, value).expect("it is a float's type")
+}
+
+/// The value converted to another type; as a bool, whether it is not 0.
+fn converted(x: Constant, to: DType) -> Option<Constant> {
+    let zero = scalar::zero(x.dtype());
+    match to {
+        _ if x.dtype() == to => Some(x),
+        DType::Bool => scalar::evaluate(Op::CmpNe, to, &[x, zero]),
+        _ => scalar::evaluate(Op::Cast, to, &[x]),
+    }
+}
+
+/// Checks a chain of conversions, of data or of a constant, alone or fused with other ops.
+pub(super) fn conversions(draw: &mut Draw) -> Result<(), String> {
+    let dtypes = dtypes();
+    let from = draw.pick(&dtypes);
+    let count = if draw.one_in(2) { 5 } else { 16 };
+    let constant = draw.one_in(4).then(|| special(draw, from));
+    let elements: Vec<Constant> =
+        (0..count).map(|_| constant.unwrap_or_else(|| special(draw, from))).collect();
+    let shape = [count as i64];
+    let tensor = |shape: &[i64], elements: &[Constant]| match constant {
+        Some(value) => {
+            let scalar = Tensor::from_uop(gradiff::UOp::constant(value))?;
+            scalar.reshape(&[1])?.expand(shape)
+        }
+        None => Tensor::from_bytes(from, shape, &bytes_of(elements)),
+    };
+    let refused = |error: Error| format!("a conversion is refused: {error}");
+    let mut x = tensor(&shape, &elements).map_err(refused)?;
+    let mut wanted: Vec<Option<Constant>> = elements.into_iter().map(Some).collect();
+    let mut label = format!("{from} of {wanted:?}");
+    for _ in 0..1 + draw.below(3) {
+        let dtype = x.dtype();
+        match draw.below(6) {
+            0 if dtype != DType::Bool => {
+                x = x.neg().map_err(refused)?;
+                wanted = map(&wanted, |x| scalar::evaluate(Op::Neg, dtype, &[x]));
+                label += ", negated";
+            }
+            1 => {
+                x = x.cmpne(&x).map_err(refused)?;
+                wanted = map(&wanted, |x| scalar::evaluate(Op::CmpNe, DType::Bool, &[x, x]));
+                label += ", compared with itself";
+            }
+            _ => {
+                let to = draw.pick(&dtypes);
+                x = x.cast(to).map_err(refused)?;
+                wanted = map(&wanted, |x| converted(x, to));
+                label += &format!(", as {to}");
+            }
+        }
+        if draw.one_in(6) {
+            x = x.contiguous();
+        }
+    }
+    let wanted: Vec<Wanted> =
+        wanted.into_iter().map(|x| x.map_or(Wanted::Free, Wanted::Bits)).collect();
+    compare(draw, &label, &x, &wanted)
+}
+
+fn map(
+    elements: &[Option<Constant>],
+    op: impl Fn(Constant) -> Option<Constant>,
+) -> Vec<Option<Constant>> {
+    elements.iter().map(|x| x.and_then(&op)).collect()
+}
+
+/// Drawn numbers, rounded to a type.
+fn numbers(draw: &mut Draw, dtype: DType, count: usize) -> Vec<f64> {
+    let number = |_| {
+        let value = (draw.below(400) as f64 - 200.0) / draw.pick(&[1.0, 16.0, 64.0]);
+        let rounded = scalar::float(dtype, value).and_then(scalar::to_float);
+        rounded.expect("it is a float's type")
+    };
+    (0..count).map(number).collect()
+}
+
+fn tensor_of(dtype: DType, shape: &[i64], numbers: &[f64]) -> Result<Tensor, Error> {
+    let element = |value: &f64| scalar::float(dtype, *value).expect("it is a float's type");
+    let elements: Vec<Constant> = numbers.iter().map(element).collect();
+    Tensor::from_bytes(dtype, shape, &bytes_of(&elements))
+}
+
+/// The value with the error that a function of floats is allowed here: some units in the last place
+/// of the larger of the value and of `scale`, the magnitude of its parts.
+fn near(dtype: DType, value: f64, scale: f64) -> Wanted {
+    let digits = match dtype {
+        DType::BF16 => 8,
+        DType::F16 => 11,
+        DType::F32 => 24,
+        // Some devices compute in f32: constants of the formulas are f64, but exp2 and log2 need
+        // not be exact to the last digits.
+        _ => 40,
+    };
+    let unit = 2f64.powi(1 - digits);
+    let tiny = if dtype == DType::F16 { 2f64.powi(-22) } else { 1e-36 };
+    // A value beyond the largest f16 may be infinite.
+    match dtype {
+        DType::F16 if 60_000.0 < value.abs() || 60_000.0 < scale => Wanted::Free,
+        _ => Wanted::Near(value, 16.0 * unit * value.abs().max(scale) + tiny),
+    }
+}
+
+/// Checks functions of each element.
+pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
+    type Function = (&'static str, fn(&Tensor) -> Result<Tensor, Error>, fn(f64) -> f64);
+    let rows: [Function; 4] = [
+        ("exp", Tensor::exp, f64::exp),
+        ("log", Tensor::log, f64::ln),
+        ("sigmoid", Tensor::sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+        ("relu", Tensor::relu, |x| x.max(0.0)),
+    ];
+    let dtype = draw.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]);
+    let (name, call, formula) = draw.pick(&rows);
+    let mut values = numbers(draw, dtype, 6);
+    // Beyond 20, e^x is near the ends of the types.
+    values.iter_mut().filter(|x| 20.0 < x.abs()).for_each(|x| *x = x.signum() * 2.5);
+    let x = tensor_of(dtype, &[6], &values).and_then(|x| call(&x));
+    let x = x.map_err(|error| error.to_string())?;
+    let wanted: Vec<Wanted> = values
+        .iter()
+        .map(|x| match name {
+            "relu" => near(dtype, formula(*x), 0.0),
+            // Near 1 the error of the logarithm is that of its factors.
+            "log" => near(dtype, formula(*x), 1.0 / 16.0),
+            // An error of the exponent is multiplied by the result.
+            _ => near(dtype, formula(*x), formula(*x) * (x.abs() + 1.0)),
+        })
+        .collect();
+    compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
+}
+
+/// Checks powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers
+/// beyond the digits of the type, zeros, infinities and NaN.
+pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
+    let dtype = draw.pick(&[DType::F32, DType::F64]);
+    let digits = if dtype == DType::F32 { 24 } else { 53 };
+    let rounded =
+        |value: f64| scalar::float(dtype, value).and_then(scalar::to_float).expect("a float");
+    let special = |draw: &mut Draw| {
+        draw.pick(&[0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5, -0.5])
+    };
+    let count = 6;
+    let bases: Vec<f64> = (0..count)
+        .map(|_| match draw.below(3) {
+            0 => special(draw),
+            _ => rounded((draw.below(64) as f64 - 32.0) / 8.0),
+        })
+        .collect();
+    let exponents: Vec<f64> = (0..count)
+        .map(|_| match draw.below(4) {
+            0 => special(draw),
+            1 => (draw.below(17) as f64 - 8.0) / draw.pick(&[1.0, 2.0]),
+            _ => {
+                // Integers with about as many digits as the type has.
+                let power =
+                    2f64.powi(draw.pick(&[1, 8, digits - 2, digits - 1, digits, digits + 1]));
+                let sign = draw.pick(&[1.0, -1.0]);
+                rounded(sign * (power + draw.below(7) as f64 - 3.0))
+            }
+        })
+        .collect();
+    let [x, y] = [&bases, &exponents].map(|values| tensor_of(dtype, &[count], values));
+    let power = x.and_then(|x| x.pow(&y?)).map_err(|error| error.to_string())?;
+    let largest = if dtype == DType::F32 { 1e37 } else { 1e300 };
+    let wanted: Vec<Wanted> = bases
+        .iter()
+        .zip(&exponents)
+        .map(|(x, y)| {
+            let value = x.powf(*y);
+            let is_finite = value == 0.0 || (1.0 / largest..largest).contains(&value.abs());
+            let is_exact = matches!(x.abs(), 0.0 | 1.0) || x.is_infinite() || value.is_nan();
+            match is_exact || *y == 0.0 || y.is_infinite() {
+                true => Wanted::Near(value, 0.0),
+                // Near the ends of the type the result may be 0 or infinite.
+                false if !is_finite || value == 0.0 => Wanted::Free,
+                false => near(dtype, value, value.abs() * (1.0 + value.abs().log2().abs())),
+            }
+        })
+        .collect();
+    compare(draw, &format!("{dtype} {bases:?} to the power of {exponents:?}"), &power, &wanted)
+}
+
+/// Checks functions of the rows or columns of a matrix: softmax, its logarithm, means.
+pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
+    let dtype = draw.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]);
+    let (rows, columns) = (1 + draw.below(3), 1 + draw.below(5));
+    let mut values = numbers(draw, dtype, rows * columns);
+    values.iter_mut().filter(|x| 8.0 < x.abs()).for_each(|x| *x = x.signum() * 1.5);
+    let axis = draw.below(2);
+    // The row or column of an element.
+    let line = |at: usize| -> Vec<f64> {
+        match axis {
+            0 => (0..rows).map(|row| values[row * columns + at % columns]).collect(),
+            _ => values[at / columns * columns..][..columns].to_vec(),
+        }
+    };
+    let shape = [rows as i64, columns as i64];
+    let x = tensor_of(dtype, &shape, &values).map_err(|error| error.to_string())?;
+    let function = draw.below(4);
+    let call = match function {
+        0 => x.softmax(axis),
+        1 => x.log_softmax(axis),
+        2 => x.mean(&[axis]),
+        _ => x.mean(&[1, 0]),
+    };
+    let call = call.map_err(|error| error.to_string())?;
+    let total = |line: &[f64]| line.iter().map(|x| x.exp()).sum::<f64>();
+    let mean = |line: &[f64]| line.iter().sum::<f64>() / line.len() as f64;
+    let largest = |line: &[f64]| line.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
+    let each = |formula: &dyn Fn(f64, &[f64]) -> f64| -> Vec<Wanted> {
+        let near = |at: usize| near(dtype, formula(values[at], &line(at)), 1.0);
+        (0..values.len()).map(near).collect()
+    };
+    let (name, wanted) = match function {
+        0 => ("softmax", each(&|x, line| x.exp() / total(line))),
+        1 => ("log_softmax", {
+            let near = |at: usize| {
+                let value = values[at] - total(&line(at)).ln();
+                near(dtype, value, 1.0 + largest(&values))
+            };
+            (0..values.len()).map(near).collect()
+        }),
+        2 => {
+            let lines = if axis == 0 { 0..columns } else { 0..rows };
+            let first = |number: usize| if axis == 0 { number } else { number * columns };
+            let near = |number: usize| {
+                let line = line(first(number));
+                near(dtype, mean(&line), largest(&line) * line.len() as f64)
+            };
+            ("mean", lines.map(near).collect())
+        }
+        _ => {
+            let scale = largest(&values) * values.len() as f64;
+            ("mean of all", vec![near(dtype, mean(&values), scale)])
+        }
+    };
+    let label = format!("{name} along axis {axis} of {dtype} {shape:?} {values:?}");
+    compare(draw, &label, &call, &wanted)
+}
+
+/// A tensor of small integers, consecutive in row-major order.
+struct Grid {
+    tensor: Tensor,
+    shape: Vec<usize>,
+    values: Vec<i128>,
+}
+
+fn grid(draw: &mut Draw, dtype: DType, shape: Vec<usize>) -> Result<Grid, Error> {
+    let first = draw.below(5) as i128;
+    let count: usize = shape.iter().product();
+    let values: Vec<i128> = (0..count as i128).map(|at| at + first).collect();
+    let element = |value: &i128| scalar::int(dtype, *value).expect("it is an integer's type");
+    let elements: Vec<Constant> = values.iter().map(element).collect();
+    let sizes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
+    Ok(Grid { tensor: Tensor::from_bytes(dtype, &sizes, &bytes_of(&elements))?, shape, values })
+}
+
+fn bits(dtype: DType, value: i128) -> Wanted {
+    scalar::int(dtype, value).map_or(Wanted::Free, Wanted::Bits)
+}
+
+/// Checks calls that move integers or make them.
+pub(super) fn integers(draw: &mut Draw) -> Result<(), String> {
+    let dtype = draw.pick(&[DType::I32, DType::U8, DType::I64, DType::U16, DType::I8]);
+    let [b, m, n] = [0; 3].map(|_| 1 + draw.below(3));
+    let x = grid(draw, dtype, vec![b, m, n]).map_err(|error| error.to_string())?;
+    let at = |b: usize, i: usize, j: usize| x.values[(b * m + i) * n + j];
+    let (name, tensor, wanted): (&str, Result<Tensor, Error>, Vec<i128>) = match draw.below(5) {
+        0 => {
+            let from = (0..b * n * m).map(|flat| at(flat / (n * m), flat % m, flat / m % n));
+            ("transpose", x.tensor.transpose(), from.collect())
+        }
+        1 => {
+            let axis = draw.below(4);
+            let unsqueezed = x.tensor.unsqueeze(axis);
+            ("squeeze", unsqueezed.and_then(|x| x.squeeze(axis)), x.values.clone())
+        }
+        2 => {
+            let (value, count) = (draw.below(2) as i128, b * m * n);
+            let shape = [b as i64, m as i64, n as i64];
+            let make = if value == 0 { Tensor::zeros } else { Tensor::ones };
+            ("zeros or ones", make(dtype, &shape), vec![value; count])
+        }
+        3 => {
+            let [start, step] = [0; 2].map(|_| draw.pick(&[0, 1, -1, 5, -300, i64::MAX]));
+            let each = (0..b * m * n).map(|i| i128::from(start) + i as i128 * i128::from(step));
+            let tensor = Tensor::arange(dtype, start, step, (b * m * n) as i64);
+            ("arange", tensor, each.collect())
+        }
+        _ => return matmul(draw, &x),
+    };
+    let tensor = tensor.map_err(|error| format!("{name}: {error}"))?;
+    let wanted: Vec<Wanted> = wanted.into_iter().map(|value| bits(dtype, value)).collect();
+    compare(draw, &format!("{name} of {dtype} {:?}", x.shape), &tensor, &wanted)
+}
+
+/// Checks the product of matrices with one matrix, or with as many.
+fn matmul(draw: &mut Draw, x: &Grid) -> Result<(), String> {
+    let dtype = x.tensor.dtype();
+    let [b, m, k] = x.shape[..] else { return Ok(()) };
+    let n = 1 + draw.below(3);
+    let is_one = draw.one_in(2);
+    let outer = if is_one { 1 } else { b };
+    let y = grid(draw, dtype, vec![outer, k, n]).map_err(|error| error.to_string())?;
+    let right = if is_one && draw.one_in(2) { y.tensor.squeeze(0) } else { Ok(y.tensor.clone()) };
+    let product = right.and_then(|right| x.tensor.matmul(&right)).map_err(|e| e.to_string())?;
+    let (sum, size) = (product.dtype(), k);
+    let element = |flat: usize| {
+        let (b, i, j) = (flat / (m * n), flat / n % m, flat % n);
+        // Products are of the narrow type, sums of the wide one.
+        let term = |at: usize| {
+            let product =
+                x.values[(b * m + i) * size + at] * y.values[((b % outer) * size + at) * n + j];
+            scalar::int(dtype, product).and_then(scalar::to_int).unwrap_or(0)
+        };
+        bits(sum, (0..size).map(term).sum())
+    };
+    let wanted: Vec<Wanted> = (0..b * m * n).map(element).collect();
+    let label = format!("matmul of {dtype} {:?} and {:?}", x.shape, y.shape);
+    compare(draw, &label, &product, &wanted)
+}
+
+/// Reads a tensor as bytes, as elements, as an array and as text.
+pub(super) fn readings(draw: &mut Draw) -> Result<(), String> {
+    let problem = |error: Error| error.to_string();
+    let rank = draw.below(4);
+    let shape: Vec<usize> = (0..rank).map(|_| draw.pick(&[2, 1, 3, 4, 2, 0])).collect();
+    let sizes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
+    let count: usize = shape.iter().product();
+    let values: Vec<i32> = (0..count).map(|_| draw.bits() as i32 >> draw.below(32)).collect();
+    let engine = engine(draw);
+    let base = Tensor::from_slice(&sizes, &values).map_err(problem)?;
+    let is_lazy = draw.one_in(2);
+    let x = if is_lazy { base.neg().map_err(problem)? } else { base };
+    let wanted: Vec<i32> = match is_lazy {
+        true => values.iter().map(|value| value.wrapping_neg()).collect(),
+        false => values,
+    };
+    let label = format!("i32{shape:?}");
+    let (rank, elements) = (x.rank(), x.size_elements());
+    if rank != shape.len() || elements != count as i64 {
+        return Err(format!("{label} has {rank} axes and {elements} elements"));
+    }
+    if is_lazy && draw.one_in(3) {
+        // Realised together with others, and with itself.
+        let sum = x.add(1).map_err(problem)?;
+        engine.realize(&[&sum, &x, &x]).map_err(problem)?;
+        let found = sum.read().map_err(problem)?;
+        let incremented = |value: &i32| value.wrapping_add(1).to_le_bytes();
+        if found != wanted.iter().flat_map(incremented).collect::<Vec<u8>>() {
+            return Err(format!("{label} plus 1 is {found:?}"));
+        }
+    }
+    let wrong =
+        |how: &str, found: String| Err(format!("{label} {how} is {found}, expected {wanted:?}"));
+    let read = |how: usize| -> Result<(), String> {
+        match how {
+            0 => {
+                let found = x.to_vec::<i32>(&engine).map_err(problem)?;
+                if found != wanted { wrong("as elements", format!("{found:?}")) } else { Ok(()) }
+            }
+            1 => {
+                let found = x.to_ndarray::<i32>(&engine).map_err(problem)?;
+                let elements: Vec<i32> = found.iter().copied().collect();
+                let is_right = found.shape() == shape && elements == wanted;
+                if is_right { Ok(()) } else { wrong("as an array", format!("{found:?}")) }
+            }
+            2 => {
+                let found = x.to_text(&engine).map_err(problem)?;
+                let is_right = found == nested(&shape, &mut wanted.iter());
+                if is_right { Ok(()) } else { wrong("as text", found) }
+            }
+            _ => {
+                let found = x.to_bytes(&engine).map_err(problem)?;
+                let bytes: Vec<u8> = wanted.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let is_right = found == bytes && x.read().map_err(problem)? == bytes;
+                if is_right { Ok(()) } else { wrong("as bytes", format!("{found:?}")) }
+            }
+        }
+    };
+    read(draw.below(4))?;
+    read(draw.below(4))
+}
+
+/// The elements as text, in nested lists.
+fn nested(shape: &[usize], elements: &mut std::slice::Iter<'_, i32>) -> String {
+    let Some((size, inner)) = shape.split_first() else {
+        return elements.next().map_or(String::new(), i32::to_string);
+    };
+    let lists: Vec<String> = (0..*size).map(|_| nested(inner, elements)).collect();
+    format!("[{}]", lists.join(", "))
+}

@@ -1,0 +1,132 @@
+//! Drawn accesses of shared memory: the checked interpreter must report a race exactly where the
+//! evaluator, which compares all pairs of accesses, finds one.
+
+use gradiff::graph::Linear;
+use gradiff::graph::text::parse_linears;
+use gradiff_eval::Elements;
+
+use crate::checks::calls::Draw;
+
+/// Most accesses and barriers after each thread has written its own element.
+const STEP_LIMIT: usize = 6;
+
+/// Draws a kernel whose threads access elements of their own and of others, with barriers between
+/// the accesses or not, and runs it by both.
+///
+/// # Errors
+/// A kernel that one of them refuses and the other runs.
+pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
+    let text = kernel(draw);
+    let parsed = parse_linears(&text).map_err(|error| format!("{error}\n{text}"))?;
+    let [kernel] = parsed.as_slice() else { return Err(format!("not one kernel:\n{text}")) };
+    let memories: Vec<Elements> = kernel
+        .globals()
+        .iter()
+        .map(|(global, _)| vec![None; global.size_elements as usize])
+        .collect();
+    let expected = gradiff_eval::linear::run(kernel, &mut memories.clone());
+    let found = interpret(kernel, memories);
+    match (&expected, &found) {
+        (Ok(()), Err(problem)) => Err(format!("refused, {problem}\n{text}")),
+        (Err(problem), Ok(())) => Err(format!("run in spite of {problem}\n{text}")),
+        // Not refused for another reason.
+        (Err(expected), Err(found)) if expected.contains("race") != found.contains("race") => {
+            Err(format!("refused, {found}, expected {expected}\n{text}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn interpret(kernel: &Linear, mut memories: Vec<Elements>) -> Result<(), String> {
+    crate::backends::engine::run_alone("interp", kernel, &mut memories)
+}
+
+/// Draws the text of a kernel of one or two groups of threads.
+fn kernel(draw: &mut Draw) -> String {
+    let (groups, threads) = (1 + draw.below(2), 2 + draw.below(4));
+    let mut text = Text { lines: Vec::new() };
+    let output = text.push(&format!("define_global f32 [] data0 {}", groups * threads));
+    let local = text.push(&format!("define_local f32 [] local0 {threads}"));
+    let number = |text: &mut Text, value: usize| text.push(&format!("const i32 [] {value}"));
+    let counts = [groups, threads].map(|count| number(&mut text, count));
+    let [zero, one] = [0, 1].map(|value| number(&mut text, value));
+    let last = number(&mut text, threads - 1);
+    let value = text.push("const f32 [] 1");
+    let group = text.push(&format!("range i32 [{}] 0g", counts[0]));
+    let thread = text.push(&format!("range i32 [{}] 1l", counts[1]));
+    let reversed = text.push(&format!("sub i32 [{last}, {thread}]"));
+    let half = text.push(&format!("shr i32 [{thread}, {one}]"));
+    let elements = [thread, thread, reversed, half, zero];
+    let at = |text: &mut Text, array: usize, element: usize| {
+        text.push(&format!("index f32 [{array}, {element}]"))
+    };
+    let first = at(&mut text, local, thread);
+    text.push(&format!("store void [{first}, {value}]"));
+    text.push("barrier void []");
+    let mut sum = value;
+    for _ in 0..draw.below(STEP_LIMIT + 1) {
+        let address = match draw.below(3) {
+            0 => {
+                text.push("barrier void []");
+                continue;
+            }
+            _ => {
+                let element = draw.pick(&elements);
+                at(&mut text, local, element)
+            }
+        };
+        if draw.one_in(2) {
+            text.push(&format!("store void [{address}, {value}]"));
+        } else {
+            let loaded = text.push(&format!("load f32 [{address}]"));
+            sum = text.push(&format!("add f32 [{sum}, {loaded}]"));
+        }
+    }
+    // Now and then several threads, or all groups, store the same element.
+    let scaled = text.push(&format!("mul i32 [{group}, {}]", counts[1]));
+    let within = if draw.one_in(8) { draw.pick(&elements) } else { thread };
+    let shared = text.push(&format!("add i32 [{scaled}, {within}]"));
+    let element = if draw.one_in(8) { within } else { shared };
+    let address = at(&mut text, output, element);
+    text.push(&format!("store void [{address}, {sum}]"));
+    text.push(&format!("endrange void [{thread}]"));
+    text.push(&format!("endrange void [{group}]"));
+    format!("kernel E\n{}\n", text.lines.join("\n"))
+}
+
+/// Numbered lines.
+struct Text {
+    lines: Vec<String>,
+}
+
+impl Text {
+    /// Appends a uop and returns its number.
+    fn push(&mut self, uop: &str) -> usize {
+        self.lines.push(format!("{} {uop}", self.lines.len()));
+        self.lines.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn races_are_found_and_only_races() {
+        let (mut races, mut runs) = (0, 0);
+        for seed in 0..600 {
+            let text = kernel(&mut Draw::new(seed));
+            let kernel = parse_linears(&text).expect("a text").remove(0);
+            let mut memories: Vec<Elements> = vec![vec![None; 16]];
+            memories[0].truncate(kernel.globals()[0].0.size_elements as usize);
+            match gradiff_eval::linear::run(&kernel, &mut memories) {
+                Ok(()) => runs += 1,
+                Err(problem) if problem.contains("race") => races += 1,
+                // An element of the output that no thread stores.
+                Err(_) => {}
+            }
+            check(&mut Draw::new(seed)).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+        assert!(100 < races && 100 < runs, "{races} races, {runs} runs");
+    }
+}

@@ -1,0 +1,523 @@
+//! Kernel trees of any form: reductions in reductions, parts that several of them share, views that
+//! reverse, cut, pad and broadcast their arrays, axes without elements.
+//!
+//! In: draws. Out: the first tree whose kernel has another value than the tree, which is evaluated
+//! here element by element over the whole shape. All values are integers small enough that sums of
+//! floats are exact in any order.
+
+use gradiff::UOp;
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op};
+use gradiff::kernel::lower;
+use gradiff::rewrite::Trace;
+use gradiff::view::ShapeTracker;
+use gradiff_eval::kernel::interpret;
+use gradiff_eval::{Elements, scalar};
+
+use crate::checks::calls::Draw;
+use crate::checks::lowering;
+use crate::checks::trees::{LOOPS, PREFIX, options, target};
+
+/// Largest absolute value of an element.
+const VALUE_MAX: i64 = 1 << 20;
+/// Maximal number of elements of the whole shape, and of evaluations of leaves by a kernel.
+const ELEMENTS_MAX: usize = 400;
+const WORK_MAX: usize = 60_000;
+/// Levels of ops of a tree.
+const DEPTH: usize = 6;
+/// Chance of a size without elements, as one in so many trees.
+const EMPTY_ONE_IN: usize = 8;
+
+/// A node of the tree with its elements over the whole shape.
+#[derive(Clone)]
+struct Node {
+    uop: UOp,
+    elements: Vec<i64>,
+    /// Number of leaves that are evaluated for each element.
+    work: usize,
+}
+
+impl Node {
+    fn bound(&self) -> i64 {
+        self.elements.iter().map(|element| element.abs()).max().unwrap_or(0)
+    }
+}
+
+/// A tree that is being drawn.
+struct Builder<'a> {
+    draw: &'a mut Draw,
+    dtype: DType,
+    sizes: Vec<usize>,
+    /// The elements of each array after the output.
+    arrays: Vec<Vec<i64>>,
+    /// Nodes that may be used once more.
+    nodes: Vec<Node>,
+    /// Number of reduced axes of all reductions.
+    reduced_count: usize,
+}
+
+/// A tree, its arrays before it runs, the arrays that it stores, each with its slot, and the
+/// largest number of loops that it may have.
+struct Drawn {
+    tree: UOp,
+    memories: Vec<Elements>,
+    results: Vec<(usize, Elements)>,
+    loops: usize,
+}
+
+/// Draws a tree, lowers it, and compares its kernel with the naive evaluation.
+///
+/// # Errors
+/// The tree and what is wrong with it.
+pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
+    let Drawn { tree, memories, results, loops } = Drawn::draw(draw);
+    judge(&tree, &memories, &results, loops, draw)
+        .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
+}
+
+impl Drawn {
+    fn draw(draw: &mut Draw) -> Drawn {
+        let rank = 1 + draw.below(4);
+        let mut sizes = vec![1; rank];
+        for axis in 0..rank {
+            let rest: usize = sizes.iter().product();
+            let mut size = draw.pick(&[1, 2, 3, 4, 4, 5, 7, 8, 16, 33, 64, 100]);
+            // Loops of the same size are more often taken for each other.
+            if 0 < axis && draw.one_in(2) {
+                size = sizes[axis - 1];
+            }
+            sizes[axis] = if rest * size <= ELEMENTS_MAX { size } else { 2 };
+        }
+        if draw.one_in(EMPTY_ONE_IN) {
+            sizes[draw.below(rank)] = 0;
+        }
+        let dtype = draw.pick(&[DType::F32, DType::F32, DType::I32]);
+        let (arrays, nodes) = (Vec::new(), Vec::new());
+        let mut builder = Builder { draw, dtype, sizes, arrays, nodes, reduced_count: 0 };
+        let value = builder.node(DEPTH);
+        let (value, stored, expected) = match builder.draw.one_in(2) {
+            true => builder.reduced(&value).unwrap_or_else(|| builder.whole(&value)),
+            false => builder.whole(&value),
+        };
+        builder.stores(&value, &stored, expected)
+    }
+}
+
+/// Lowers a tree and compares the arrays of its kernel after it has run with those expected, each
+/// with its slot. It has at most so many loops.
+pub(crate) fn judge(
+    tree: &UOp,
+    memories: &[Elements],
+    expected: &[(usize, Elements)],
+    loops: usize,
+    draw: &mut Draw,
+) -> Result<(), String> {
+    let (name, target) = target(draw);
+    let options = options(draw);
+    let mut found = memories.to_vec();
+    crate::catch(|| interpret(tree, &mut found))??;
+    let compare = |found: &[Elements]| {
+        expected.iter().try_for_each(|(slot, expected)| compare(&found[*slot], expected))
+    };
+    compare(&found).map_err(|problem| format!("the tree: {problem}"))?;
+    match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
+        Ok(kernel) => {
+            let mut found = memories.to_vec();
+            gradiff_eval::linear::run(&kernel, &mut found).and_then(|()| compare(&found)).map_err(
+                |problem| {
+                    let opts = &options.opts;
+                    format!("for {name}, {opts:?}: {problem}\n{}", *kernel)
+                },
+            )?;
+        }
+        // A refusal because of too many loops is no fault of the engine.
+        Err(_) if LOOPS < loops => {}
+        Err(error) => return Err(format!("for {name}, it is refused: {error}")),
+    }
+    lowering::check(tree, &target, &options, memories, &compare, draw)
+        .map_err(|problem| format!("for {name}, {problem}"))
+}
+
+fn compare(found: &Elements, expected: &Elements) -> Result<(), String> {
+    let differs = |(found, expected): (&Option<Constant>, &Option<Constant>)| {
+        let number = |value| scalar::to_float(value).or(scalar::to_int(value).map(|x| x as f64));
+        let values = [found, expected].map(|value| value.and_then(number));
+        values[0].is_none() || values[0] != values[1]
+    };
+    match found.iter().zip(expected).position(differs) {
+        Some(at) => Err(format!("element {at} is {:?}, not {:?}", found[at], expected[at])),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn elements(dtype: DType, values: &[i64]) -> Elements {
+    values.iter().map(|value| constant(dtype, *value)).collect()
+}
+
+pub(crate) fn constant(dtype: DType, value: i64) -> Option<Constant> {
+    match dtype {
+        DType::F32 => scalar::float(dtype, value as f64),
+        _ => scalar::int(dtype, value.into()),
+    }
+}
+
+pub(crate) fn array(dtype: DType, slot: usize, count: usize) -> UOp {
+    let arg = Arg::Global(Global { slot, size_elements: count as i64 });
+    UOp::new(Op::DefineGlobal, dtype, [], arg)
+}
+
+/// The coordinates of each element of a shape, in row-major order.
+fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
+    let mut coordinates = vec![Vec::new()];
+    for size in sizes {
+        let with = |head: &Vec<usize>| {
+            (0..*size).map(|at| [&head[..], &[at]].concat()).collect::<Vec<_>>()
+        };
+        coordinates = coordinates.iter().flat_map(with).collect();
+    }
+    coordinates
+}
+
+fn position(at: &[usize], sizes: &[usize]) -> usize {
+    at.iter().zip(sizes).fold(0, |position, (at, size)| position * size + at)
+}
+
+fn dims(sizes: &[usize]) -> Dims {
+    sizes.iter().map(|size| *size as i64).collect()
+}
+
+impl Builder<'_> {
+    /// The tree that stores a value of this shape: it may add the value to the array that it
+    /// stores, and a second store may load the sum again.
+    fn stores(&mut self, value: &UOp, stored: &Dims, values: Vec<i64>) -> Drawn {
+        let (dtype, count) = (self.dtype, values.len());
+        let tracker = ShapeTracker::from_shape(stored).expect("a small shape");
+        let sum = || {
+            let load = [array(dtype, 0, count)];
+            let load = UOp::new(Op::Load, dtype, load, Arg::View(tracker.clone()));
+            UOp::binary(Op::Add, load, value.clone())
+        };
+        let store = |slot: usize, value: UOp| {
+            let src = [array(dtype, slot, count), value];
+            UOp::new(Op::Store, DType::Void, src, Arg::View(tracker.clone()))
+        };
+        let (mut output, mut first, mut expected) =
+            (vec![None; count], value.clone(), values.clone());
+        if self.draw.one_in(3) {
+            let before: Vec<i64> = (0..count).map(|_| self.draw.below(7) as i64 - 2).collect();
+            expected.iter_mut().zip(&before).for_each(|(sum, before)| *sum += before);
+            (output, first) = (elements(dtype, &before), sum());
+        }
+        let inputs = self.arrays.iter().map(|array| elements(dtype, array));
+        let mut memories: Vec<Elements> = std::iter::once(output).chain(inputs).collect();
+        let mut results = vec![(0, elements(dtype, &expected))];
+        let mut stores = vec![store(0, first)];
+        if self.draw.one_in(3) {
+            let slot = memories.len();
+            stores.push(store(slot, sum()));
+            let sums: Vec<i64> = expected.iter().zip(&values).map(|(x, y)| x + y).collect();
+            results.push((slot, elements(dtype, &sums)));
+            memories.push(vec![None; count]);
+        }
+        let tree = UOp::new(Op::Sink, DType::Void, stores, Arg::None);
+        let long = self.sizes.iter().filter(|size| 1 < **size).count();
+        Drawn { tree, memories, results, loops: long + 2 * self.reduced_count }
+    }
+
+    /// A node of at most so many levels, which may be used once more.
+    fn node(&mut self, depth: usize) -> Node {
+        if depth == 0 || self.draw.one_in(8) {
+            return self.leaf();
+        }
+        if !self.nodes.is_empty() && self.draw.one_in(3) {
+            return self.nodes[self.draw.below(self.nodes.len())].clone();
+        }
+        let node = match self.draw.below(5) {
+            0 | 1 => {
+                let value = self.node(depth - 1);
+                self.spread(&value).unwrap_or(value)
+            }
+            2 => {
+                let value = self.node(depth - 1);
+                let elements = value.elements.iter().map(|element| -element).collect();
+                let uop = UOp::unary(Op::Neg, self.dtype, value.uop.clone());
+                Node { uop, elements, work: value.work }
+            }
+            _ => {
+                let (x, y) = (self.node(depth - 1), self.node(depth - 1));
+                self.binary(&x, &y)
+            }
+        };
+        let count: usize = self.sizes.iter().product();
+        if WORK_MAX < count * node.work {
+            return self.leaf();
+        }
+        self.nodes.push(node.clone());
+        node
+    }
+
+    fn binary(&mut self, x: &Node, y: &Node) -> Node {
+        let (bound_x, bound_y) = (x.bound(), y.bound());
+        let op = match self.draw.below(4) {
+            0 | 1 if bound_x * bound_y <= VALUE_MAX => Op::Mul,
+            0..=2 if bound_x + bound_y <= VALUE_MAX => Op::Add,
+            _ => Op::Max,
+        };
+        let apply = |(x, y): (&i64, &i64)| match op {
+            Op::Mul => x * y,
+            Op::Add => x + y,
+            _ => *x.max(y),
+        };
+        let elements = x.elements.iter().zip(&y.elements).map(apply).collect();
+        Node { uop: UOp::binary(op, x.uop.clone(), y.uop.clone()), elements, work: x.work + y.work }
+    }
+
+    /// A load of a new array, seen through a view that permutes, reverses, cuts, pads and
+    /// broadcasts it; sometimes nothing of it is left.
+    fn leaf(&mut self) -> Node {
+        let rank = self.sizes.len();
+        let mut order: Vec<usize> = (0..rank).collect();
+        (1..rank).rev().for_each(|at| order.swap(at, self.draw.below(at + 1)));
+        let flipped: Vec<bool> = (0..rank).map(|_| self.draw.one_in(4)).collect();
+        let (mut cut, mut padded) = (vec![(0, 0); rank], vec![(0, 0); rank]);
+        // Sizes of the array, of its view before padding, and before broadcasting.
+        let (mut base, mut seen, mut shape) = (vec![0; rank], vec![0; rank], self.sizes.clone());
+        for axis in 0..rank {
+            if self.draw.one_in(4) {
+                shape[axis] = 1;
+            }
+            if self.draw.one_in(4) {
+                let before = self.draw.below(shape[axis] + 1);
+                padded[axis] = (before, self.draw.below(shape[axis] - before + 1));
+            }
+            seen[axis] = shape[axis] - padded[axis].0 - padded[axis].1;
+            if self.draw.one_in(6) {
+                cut[axis] = (self.draw.below(3), self.draw.below(3));
+            }
+            base[axis] = seen[axis] + cut[axis].0 + cut[axis].1;
+        }
+        let stored: Vec<usize> = order.iter().map(|axis| base[*axis]).collect();
+        let count: usize = stored.iter().product();
+        let values: Vec<i64> = (0..count).map(|_| self.draw.below(7) as i64 - 2).collect();
+        let mut back = vec![0; rank];
+        order.iter().enumerate().for_each(|(at, axis)| back[*axis] = at);
+        let pairs = |pairs: &[(usize, usize)]| -> Vec<(i64, i64)> {
+            pairs.iter().map(|(x, y)| (*x as i64, *y as i64)).collect()
+        };
+        let kept: Vec<(usize, usize)> =
+            (0..rank).map(|axis| (cut[axis].0, cut[axis].0 + seen[axis])).collect();
+        let tracker = ShapeTracker::from_shape(&dims(&stored))
+            .and_then(|tracker| tracker.permute(&back))
+            .and_then(|tracker| tracker.flip(&flipped))
+            .and_then(|tracker| tracker.shrink(&pairs(&kept)))
+            .and_then(|tracker| tracker.pad(&pairs(&padded)))
+            .and_then(|tracker| tracker.expand(&dims(&self.sizes)))
+            .expect("legal movements of a small shape");
+        let element = |at: &Vec<usize>| {
+            let mut from = vec![0; rank];
+            for axis in 0..rank {
+                let at = if shape[axis] == 1 && self.sizes[axis] != 1 { 0 } else { at[axis] };
+                let at = at.checked_sub(padded[axis].0).filter(|at| *at < seen[axis])?;
+                let at = at + cut[axis].0;
+                from[axis] = if flipped[axis] { base[axis] - 1 - at } else { at };
+            }
+            let from: Vec<usize> = order.iter().map(|axis| from[*axis]).collect();
+            Some(values[position(&from, &stored)])
+        };
+        let elements = coordinates(&self.sizes).iter().map(|at| element(at).unwrap_or(0)).collect();
+        let slot = 1 + self.arrays.len();
+        let load = [array(self.dtype, slot, count)];
+        let uop = UOp::new(Op::Load, self.dtype, load, Arg::View(tracker));
+        self.arrays.push(values);
+        let node = Node { uop, elements, work: 1 };
+        self.nodes.push(node.clone());
+        node
+    }
+
+    /// The value over its own shape.
+    fn whole(&self, value: &Node) -> (UOp, Dims, Vec<i64>) {
+        (value.uop.clone(), dims(&self.sizes), value.elements.clone())
+    }
+
+    /// A reduction of the value over drawn axes, with its shape and elements; `None` if these could
+    /// be too large, or if there is no axis to reduce.
+    fn reduced(&mut self, value: &Node) -> Option<(UOp, Dims, Vec<i64>)> {
+        let is_reduced = |axis: &usize| self.sizes[*axis] == 0 || self.draw.one_in(2);
+        let axes: Vec<usize> = (0..self.sizes.len()).filter(is_reduced).collect();
+        let count: usize = axes.iter().map(|axis| self.sizes[*axis]).product();
+        let is_sum = !self.draw.one_in(3) || count == 0;
+        if axes.is_empty() || is_sum && VALUE_MAX < value.bound() * count as i64 {
+            return None;
+        }
+        let mut narrow = self.sizes.clone();
+        axes.iter().for_each(|axis| narrow[*axis] = 1);
+        let start = if is_sum { 0 } else { i64::MIN };
+        let mut elements = vec![start; narrow.iter().product()];
+        for (at, element) in coordinates(&self.sizes).iter().zip(&value.elements) {
+            let at: Vec<usize> = at.iter().zip(&narrow).map(|(at, size)| at % size).collect();
+            let sum = &mut elements[position(&at, &narrow)];
+            *sum = if is_sum { *sum + element } else { *element.max(sum) };
+        }
+        self.reduced_count += axes.len();
+        let op = if is_sum { Op::Add } else { Op::Max };
+        let axes = axes.iter().map(|axis| *axis as i64).collect();
+        let arg = Arg::Reduce(op, axes);
+        let uop = UOp::new(Op::ReduceAxis, self.dtype, [value.uop.clone()], arg);
+        Some((uop, dims(&narrow), elements))
+    }
+
+    /// A reduction that is broadcast over the whole shape again.
+    fn spread(&mut self, value: &Node) -> Option<Node> {
+        let (uop, narrow, elements) = self.reduced(value)?;
+        let tracker = ShapeTracker::from_shape(&narrow).expect("a small shape");
+        let tracker = tracker.expand(&dims(&self.sizes)).expect("axes of one element");
+        let uop = UOp::new(Op::View, self.dtype, [uop], Arg::View(tracker));
+        let narrow: Vec<usize> = narrow.iter().map(|size| *size as usize).collect();
+        let from = |at: &Vec<usize>| -> i64 {
+            let at: Vec<usize> = at.iter().zip(&narrow).map(|(at, size)| at % size).collect();
+            elements[position(&at, &narrow)]
+        };
+        let whole: usize = self.sizes.iter().product();
+        let count = whole.max(1) / narrow.iter().product::<usize>().max(1);
+        let elements = coordinates(&self.sizes).iter().map(from).collect();
+        Some(Node { uop, elements, work: count * value.work + 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff::graph::Target;
+    use gradiff::graph::target::Thresholds;
+    use gradiff::graph::text::parse_text;
+    use gradiff::kernel::{Opt, Options, Setting, Strategy, apply, legal, stages};
+    use gradiff::rewrite::Mode;
+
+    use super::*;
+
+    /// Trees that were judged wrongly: the mistake, their text with short views (see [`text`]), the
+    /// elements of the array that is read, and those of the output.
+    const FINDINGS: [(&str, &str, &[i64], &[i64]); 3] = [
+        (
+            "refused, as the order of its axes changes",
+            "%0 = define_global i32 data0 12\n\
+             %1 = define_global i32 data1 12\n\
+             %2 = load i32 %1 of (2, 3, 2) by (6, 2, 1)\n\
+             %3 = reduce_axis i32 %2 add [2]\n\
+             %4 = view i32 %3 of (2, 3, 2) by (3, 1, 0)\n\
+             %5 = reduce_axis i32 %4 add [0, 2]\n\
+             %6 = view i32 %5 of (2, 3, 2) by (0, 1, 0)\n\
+             %7 = store void %0 %6 of (2, 3, 2) by (6, 2, 1)\n\
+             %8 = sink void %7\n",
+            &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+            &[28, 28, 44, 44, 60, 60, 28, 28, 44, 44, 60, 60],
+        ),
+        (
+            "refused, as it has no elements to reduce",
+            "%0 = define_global i32 data0 4\n\
+             %1 = define_global i32 data1 0\n\
+             %2 = load i32 %1 of (0, 4) by (0, 0)\n\
+             %3 = reduce_axis i32 %2 add [0]\n\
+             %4 = view i32 %3 of (0, 4) by (0, 0)\n\
+             %5 = reduce_axis i32 %4 add [0]\n\
+             %6 = store void %0 %5 of (1, 4) by (0, 1)\n\
+             %7 = sink void %6\n",
+            &[],
+            &[0, 0, 0, 0],
+        ),
+        (
+            "wrong, as a value of the inner loop was cached in a row of the outer one",
+            "%0 = define_global i32 data0 6\n\
+             %1 = define_global i32 data1 6\n\
+             %2 = load i32 %1 of (2, 3) by (3, 1)\n\
+             %3 = reduce_axis i32 %2 max [1]\n\
+             %4 = view i32 %3 of (2, 3) by (1, 0)\n\
+             %5 = reduce_axis i32 %4 max [0]\n\
+             %6 = view i32 %5 of (2, 3) by (0, 1)\n\
+             %7 = add i32 %4 %6\n\
+             %8 = store void %0 %7 of (2, 3) by (3, 1)\n\
+             %9 = sink void %8\n",
+            &[5, 1, 2, 7, 0, 3],
+            &[12, 12, 12, 14, 14, 14],
+        ),
+    ];
+
+    /// The text of a tree whose views are written as `of SHAPE by STRIDES`.
+    fn text(short: &str) -> String {
+        let line = |line: &str| match line.split_once(" of ") {
+            Some((head, view)) => {
+                let (shape, strides) = view.split_once(" by ").expect("a shape and strides");
+                format!(
+                    "{head} ShapeTracker(views=(View(shape={shape}, strides={strides}, offset=0, \
+                     mask=None, contiguous=False),))\n"
+                )
+            }
+            None => format!("{line}\n"),
+        };
+        short.lines().map(line).collect()
+    }
+
+    #[test]
+    fn findings_are_right() {
+        for (description, short, input, expected) in FINDINGS {
+            let tree = parse_text(&text(short)).expect("it is well formed");
+            let memories = [vec![None; expected.len()], elements(DType::I32, input)];
+            let expected = [(0, elements(DType::I32, expected))];
+            for seed in 0..400 {
+                judge(&tree, &memories, &expected, 0, &mut Draw::new(seed))
+                    .unwrap_or_else(|problem| panic!("{description}: {problem}"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_pair_of_opts_of_a_kernel_in_place_keeps_its_values() {
+        const SIZE: usize = 8;
+        let shape = |size: usize| ShapeTracker::from_shape(&dims(&[size])).expect("a small shape");
+        let load = |slot: usize| {
+            let array = [array(DType::F32, slot, SIZE)];
+            UOp::new(Op::Load, DType::F32, array, Arg::View(shape(SIZE)))
+        };
+        let max = Arg::Reduce(Op::Max, [0].into_iter().collect());
+        let max = UOp::new(Op::ReduceAxis, DType::F32, [load(1)], max);
+        let spread = shape(1).expand(&dims(&[SIZE])).expect("an axis of one element");
+        let spread = UOp::new(Op::View, DType::F32, [max], Arg::View(spread));
+        let value = UOp::binary(Op::Add, spread, load(0));
+        let store = [array(DType::F32, 0, SIZE), value];
+        let store = UOp::new(Op::Store, DType::Void, store, Arg::View(shape(SIZE)));
+        let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+        let values: Vec<i64> = (0..SIZE as i64).collect();
+        let expected: Vec<i64> = values.iter().map(|value| value + SIZE as i64 - 1).collect();
+        for name in ["plain", "vectors", "groups"] {
+            let target = Target::of(name);
+            let setting = Setting { mode: Mode::Default, target: &target };
+            let plain = stages(&tree, &Target::of("plain"), &Options::default()).expect("a kernel");
+            let is_before = |(pass, _): &&(&str, UOp)| *pass == "cache-inputs";
+            let (_, root) = plain.graphs.iter().find(is_before).expect("the pass");
+            for first in legal(root, setting).expect("loops") {
+                let root = apply(root, first, setting).expect("the opt is legal");
+                let second = legal(&root, setting).expect("loops").into_iter().map(Some);
+                for opts in second.chain([None]).map(|second| [Some(first), second]) {
+                    let opts: Vec<Opt> = opts.into_iter().flatten().collect();
+                    let strategy = Strategy::Fixed(opts.clone());
+                    let options = Options { opts: strategy, ..Options::default() };
+                    let kernel = lower(&tree, &target, &options, &mut Trace::default());
+                    let kernel = kernel.expect("the opts are legal");
+                    let mut found = vec![elements(DType::F32, &values); 2];
+                    gradiff_eval::linear::run(&kernel, &mut found)
+                        .and_then(|()| compare(&found[0], &elements(DType::F32, &expected)))
+                        .unwrap_or_else(|why| panic!("for {name}, {opts:?}: {why}"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_drawn_trees_compute_a_row_again() {
+        let target = Target { thresholds: Thresholds::SMALL, ..Target::of("plain") };
+        let is_cached = |seed: &u64| {
+            let drawn = Drawn::draw(&mut Draw::new(*seed));
+            lowering::caches_rows(&drawn.tree, &target)
+        };
+        let count = (0..400).filter(is_cached).count();
+        assert!(10 < count, "{count} of 400 trees have cached rows");
+    }
+}

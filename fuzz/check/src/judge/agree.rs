@@ -1,0 +1,430 @@
+//! Comparison of backends with the oracle. In: programs. Out: counts and failures.
+
+use std::collections::BTreeMap;
+
+use gradiff_corpus::{Array, Program};
+use gradiff_oracle::{Expected, Mismatch};
+
+use crate::judge::strict;
+use crate::{Backend, Outcome};
+
+/// Counts of what was run and found. The tallies of parts of a run add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Programs run (each on every backend).
+    pub programs: u64,
+    /// Output elements compared, over all backends.
+    pub checked_elements: u64,
+    /// Further output elements, whose value is undefined or unknown to the oracle.
+    pub unspecified_elements: u64,
+    /// The unspecified elements by origin: the op that introduces the reason, and the reason.
+    pub unspecified: BTreeMap<String, u64>,
+    /// Programs whose answer was wrong or refused, counted per backend.
+    pub mismatches: u64,
+    /// Programs that killed a backend.
+    pub crashes: u64,
+    /// Programs that a backend did not finish.
+    pub timeouts: u64,
+    /// Programs that a backend could not run here and now, by no fault of the engine, counted per
+    /// backend.
+    pub environment: u64,
+    /// Programs that exceeded the time limit once, but not when they were run again alone.
+    pub slow: u64,
+    /// Programs skipped, by backend and reason.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Tally) {
+        self.programs += other.programs;
+        self.checked_elements += other.checked_elements;
+        self.unspecified_elements += other.unspecified_elements;
+        self.mismatches += other.mismatches;
+        self.crashes += other.crashes;
+        self.timeouts += other.timeouts;
+        self.environment += other.environment;
+        self.slow += other.slow;
+        for (origin, count) in &other.unspecified {
+            *self.unspecified.entry(origin.clone()).or_default() += count;
+        }
+        for (reason, count) in &other.skipped {
+            *self.skipped.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// Counts a program that a backend skips.
+    fn skip(&mut self, backend: &str, reason: &str) {
+        *self.skipped.entry(format!("{backend}: {reason}")).or_default() += 1;
+    }
+
+    /// Share of output elements that are unspecified; 0 if there are no elements.
+    pub fn unspecified_fraction(&self) -> f64 {
+        self.share(self.unspecified_elements)
+    }
+
+    /// `count` as a share of all output elements.
+    pub fn share(&self, count: u64) -> f64 {
+        count as f64 / (self.checked_elements + self.unspecified_elements).max(1) as f64
+    }
+
+    /// Returns a message if elements are unspecified more often than allowed; `None` if not, or if
+    /// there are too few elements to tell. The less an oracle specifies, the less it finds.
+    pub fn unspecified_excess(&self) -> Option<String> {
+        if self.checked_elements + self.unspecified_elements < UNSPECIFIED_SAMPLE {
+            return None;
+        }
+        let too_many = |(origin, count): (&str, u64), limit_percent: f64| {
+            let share = 100.0 * self.share(count);
+            let words = format!("{origin}: {share:.3} % of all elements are unspecified");
+            (share > limit_percent).then(|| format!("{words}, at most {limit_percent} % may be"))
+        };
+        too_many(("all ops", self.unspecified_elements), UNSPECIFIED_LIMIT_PERCENT).or_else(|| {
+            self.unspecified.iter().find_map(|(origin, count)| {
+                too_many((origin.as_str(), *count), UNSPECIFIED_LIMIT_PERCENT_OF_ORIGIN)
+            })
+        })
+    }
+}
+
+/// Percent of all elements that may be unspecified.
+const UNSPECIFIED_LIMIT_PERCENT: f64 = 1.0;
+/// Percent of all elements that may be unspecified for one reason that one op introduces.
+const UNSPECIFIED_LIMIT_PERCENT_OF_ORIGIN: f64 = 0.5;
+/// Number of elements from which on these limits apply.
+const UNSPECIFIED_SAMPLE: u64 = 100_000;
+
+/// Kind of a backend's failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A wrong element.
+    Mismatch,
+    /// A well-formed program was refused, or outputs have the wrong number, dtype or shape.
+    Refused,
+    /// A panic or a dead process.
+    Crash,
+    /// No answer in time.
+    Timeout,
+    /// The machine failed, not the engine.
+    Environment,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 5] =
+        [Kind::Mismatch, Kind::Refused, Kind::Crash, Kind::Timeout, Kind::Environment];
+
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mismatch => "mismatch",
+            Kind::Refused => "refused",
+            Kind::Crash => "crash",
+            Kind::Timeout => "timeout",
+            Kind::Environment => "environment",
+        }
+    }
+
+    /// The kind of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One failure of one backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Name of the backend.
+    pub backend: String,
+    /// Kind of failure.
+    pub kind: Kind,
+    /// Observed and expected results.
+    pub detail: String,
+}
+
+/// Runs the programs on every backend and judges each output element against the oracle.
+/// Failures come with the position of their program, in order of position.
+pub fn agree(
+    programs: &[&Program],
+    backends: &[Box<dyn Backend>],
+) -> (Tally, Vec<(usize, Failure)>) {
+    agree_in_steps(programs, backends, None, &mut |_| {})
+}
+
+/// Does what [`agree`] does. Programs of a hunt come with their numbers: each backend then runs
+/// those that it [takes](Backend::takes). `began` is called with "oracle" before the oracle runs,
+/// and with the name of each backend before that backend runs.
+pub fn agree_in_steps(
+    programs: &[&Program],
+    backends: &[Box<dyn Backend>],
+    numbers: Option<&[u64]>,
+    began: &mut dyn FnMut(&str),
+) -> (Tally, Vec<(usize, Failure)>) {
+    assert!(numbers.is_none_or(|numbers| numbers.len() == programs.len()));
+    let mut tally = Tally { programs: programs.len() as u64, ..Tally::default() };
+    let mut failures = Vec::new();
+    began("oracle");
+    let expected: Vec<_> = programs.iter().map(|program| expectation(program)).collect();
+    let origins: Vec<_> = programs.iter().zip(&expected).map(|(p, e)| origins(p, e)).collect();
+    let mut strict = strict::References::default();
+    for backend in backends {
+        began(backend.name());
+        let takes =
+            |position: usize| numbers.is_none_or(|numbers| backend.takes(numbers[position]));
+        let mut chosen = Vec::new();
+        for (position, program) in programs.iter().enumerate() {
+            if expected[position].is_err() || !takes(position) {
+                continue;
+            }
+            match backend.supports(program) {
+                Some(reason) => tally.skip(backend.name(), &reason),
+                None => chosen.push(position),
+            }
+        }
+        let batch: Vec<&Program> = chosen.iter().map(|position| programs[*position]).collect();
+        let outcomes = backend.run(&batch);
+        assert_eq!(outcomes.len(), batch.len(), "one outcome for each program");
+        for (position, outcome) in chosen.into_iter().zip(outcomes) {
+            let Ok(expected) = &expected[position] else { continue };
+            if let Outcome::Skipped(reason) = &outcome {
+                tally.skip(backend.name(), reason);
+                continue;
+            }
+            let program = programs[position];
+            let before = tally.unspecified_elements;
+            let wrong = judge_in_mode(&**backend, program, expected, &outcome, &mut tally);
+            let wrong = wrong.or_else(|| {
+                let Outcome::Values(values) = &outcome else { return None };
+                let reference = backend.is_strict().then(|| strict.of(position, program));
+                let difference = reference.flatten()?.difference(values)?;
+                tally.mismatches += 1;
+                Some((Kind::Mismatch, difference))
+            });
+            if let Some((kind, detail)) = wrong {
+                let backend = backend.name().to_string();
+                failures.push((position, Failure { backend, kind, detail }));
+            }
+            if tally.unspecified_elements > before {
+                for (origin, count) in &origins[position] {
+                    *tally.unspecified.entry(origin.clone()).or_default() += count;
+                }
+            }
+        }
+    }
+    for (position, expected) in expected.into_iter().enumerate() {
+        if let Err(detail) = expected {
+            let backend = "oracle".to_string();
+            tally.crashes += 1;
+            failures.push((position, Failure { backend, kind: Kind::Crash, detail }));
+        }
+    }
+    failures.sort_by_key(|(position, _)| *position);
+    (tally, failures)
+}
+
+/// Judges the outcome of a backend and counts it. A long sum of strict mode, which adds in order,
+/// may be beyond the usual bounds; if it is, those of a sum in order apply.
+fn judge_in_mode(
+    backend: &dyn Backend,
+    program: &Program,
+    expected: &[Expected],
+    outcome: &Outcome,
+    tally: &mut Tally,
+) -> Option<(Kind, String)> {
+    let keeps_zero_signs = backend.keeps_zero_signs();
+    if backend.is_strict()
+        && judge(expected, outcome, keeps_zero_signs, &mut Tally::default()).is_some()
+        && let Ok(in_order) = gradiff_oracle::evaluate_in_order(program)
+    {
+        return judge(&in_order, outcome, keeps_zero_signs, tally);
+    }
+    judge(expected, outcome, keeps_zero_signs, tally)
+}
+
+/// Evaluates a program with the oracle. A panic of the oracle becomes an error message, as its
+/// errors do.
+pub(crate) fn expectation(program: &Program) -> Result<Vec<Expected>, String> {
+    crate::catch(|| gradiff_oracle::evaluate(program))
+        .and_then(|result| result.map_err(|error| error.to_string()))
+}
+
+/// Number of unspecified elements of the outputs, by the op that introduces the reason and the
+/// reason.
+fn origins(program: &Program, expected: &Result<Vec<Expected>, String>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    let Ok(expected) = expected else { return counts };
+    if expected.iter().all(|output| output.reasons().next().is_none()) {
+        return counts;
+    }
+    let origins = gradiff_oracle::origins(program).unwrap_or_default();
+    for (output, origins) in expected.iter().zip(&origins) {
+        for reason in output.reasons() {
+            let statement = origins.get(&reason).map(|number| &program.statements[*number]);
+            let line = statement.map(ToString::to_string).unwrap_or_default();
+            let op = line.split_whitespace().next().unwrap_or("input");
+            *counts.entry(format!("{op} {}", reason.name())).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Describes a wrong element.
+pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Mismatch) -> String {
+    let found = gradiff_corpus::format_element(dtype, at.got_bits);
+    format!("element {} of output {output} is {found}, expected {}", at.index, at.expected)
+}
+
+/// Copies the values, with the expected sign for each zero that has the wrong one.
+fn with_signs_of(expected: &Expected, value: &Array) -> Array {
+    let mut value = value.clone();
+    if !value.dtype.is_float() {
+        return value;
+    }
+    let sign = 1 << (8 * value.dtype.size_bytes() - 1);
+    for (bits, element) in value.bits.iter_mut().zip(expected.elements()) {
+        if *bits & !sign == 0 && !element.admits(value.dtype, *bits) {
+            *bits ^= sign;
+        }
+    }
+    value
+}
+
+/// Compares an outcome with the expected outputs and counts it. Returns what is wrong, if anything.
+pub(crate) fn judge(
+    expected: &[Expected],
+    outcome: &Outcome,
+    keeps_zero_signs: bool,
+    tally: &mut Tally,
+) -> Option<(Kind, String)> {
+    let values = match outcome {
+        Outcome::Values(values) => values,
+        Outcome::Skipped(_) => return None,
+        Outcome::Refused(reason) => {
+            tally.mismatches += 1;
+            return Some((Kind::Refused, reason.clone()));
+        }
+        Outcome::Crash(message) => {
+            tally.crashes += 1;
+            return Some((Kind::Crash, message.clone()));
+        }
+        Outcome::Environment(reason) => {
+            tally.environment += 1;
+            return Some((Kind::Environment, reason.clone()));
+        }
+        Outcome::Timeout(seconds) => {
+            tally.timeouts += 1;
+            return Some((Kind::Timeout, format!("no answer within {seconds} s")));
+        }
+    };
+    if values.len() != expected.len() {
+        tally.mismatches += 1;
+        let detail = format!("{} outputs, expected {}", values.len(), expected.len());
+        return Some((Kind::Refused, detail));
+    }
+    let mut first = None;
+    for (number, (expected, value)) in expected.iter().zip(values).enumerate() {
+        if (value.dtype, &value.shape) != (expected.dtype, &expected.shape) {
+            let described = |dtype: gradiff_corpus::DType, shape: &[usize]| {
+                format!("{}{shape:?}", dtype.name())
+            };
+            let detail = format!(
+                "output {number} is {}, expected {}",
+                described(value.dtype, &value.shape),
+                described(expected.dtype, &expected.shape)
+            );
+            first.get_or_insert((Kind::Refused, detail));
+            continue;
+        }
+        let verdict = match keeps_zero_signs {
+            true => expected.judge(value),
+            false => expected.judge(&with_signs_of(expected, value)),
+        };
+        tally.checked_elements += verdict.checked as u64;
+        tally.unspecified_elements += verdict.unspecified as u64;
+        if let Some(mismatch) = verdict.mismatch {
+            let detail = difference(number, value.dtype, &mismatch);
+            first.get_or_insert((Kind::Mismatch, detail));
+        }
+    }
+    tally.mismatches += u64::from(first.is_some());
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_corpus::{Case, DType, parse};
+
+    use super::*;
+
+    struct Echo;
+
+    impl Backend for Echo {
+        fn name(&self) -> &str {
+            "echo"
+        }
+
+        fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+            let expected = programs.iter().map(|program| expectation(program).unwrap());
+            let array = |output: &Expected| {
+                let bits = output.elements().map(|element| match element {
+                    gradiff_oracle::Element::Exact(bits) => bits,
+                    _ => 0,
+                });
+                Array { dtype: output.dtype, shape: output.shape.clone(), bits: bits.collect() }
+            };
+            expected.map(|outputs| Outcome::Values(outputs.iter().map(array).collect())).collect()
+        }
+
+        fn supports(&self, _: &Program) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn unspecified_elements_are_counted_by_op_and_reason_and_may_not_be_many() {
+        let zeros = |count: usize| {
+            let text = format!(
+                "a = input i32[200000] seeded(1, small)\nb = arange i32[200000] start=0 step=1\n\
+                 c = floordiv b {}\nd = cdiv a c\ne = flip d axes=[0]\noutput e\n",
+                count
+            );
+            let Case::Program(program) = parse(&text).unwrap().case else { panic!("a program") };
+            let backends: [Box<dyn Backend>; 1] = [Box::new(Echo)];
+            let mut began = Vec::new();
+            let (tally, failures) = agree_in_steps(&[&program], &backends, None, &mut |name| {
+                began.push(name.to_string())
+            });
+            assert_eq!((failures, began), (vec![], vec!["oracle".into(), "echo".into()]));
+            assert_eq!(tally.unspecified_elements, count as u64);
+            let by_op = BTreeMap::from([("cdiv division-by-zero".to_string(), count as u64)]);
+            assert_eq!(tally.unspecified, by_op);
+            tally
+        };
+        assert_eq!(zeros(900).unspecified_excess(), None);
+        let of_op = zeros(1100).unspecified_excess().expect("0.55 % of one op");
+        assert!(of_op.starts_with("cdiv division-by-zero: 0.550 %"), "{of_op}");
+        let of_all_ops = zeros(2100).unspecified_excess().expect("1.05 % of all");
+        assert!(of_all_ops.starts_with("all ops: 1.050 %"), "{of_all_ops}");
+        let few = Tally { unspecified_elements: 9, ..Tally::default() };
+        assert_eq!(few.unspecified_excess(), None);
+        let mut twice = zeros(900);
+        twice.add(&zeros(900));
+        assert_eq!(twice.unspecified.values().sum::<u64>(), 1800);
+    }
+
+    #[test]
+    fn signs_of_zeros_alone_are_not_judged_where_none_are_kept() {
+        let file = parse("a = input f32[2] [0.0, 1.0]\noutput a\n").unwrap();
+        let Case::Program(program) = file.case else { panic!("it is a program") };
+        let expected = expectation(&program).unwrap();
+        let failure = |values: [f32; 2], keeps_zero_signs| {
+            let bits = values.map(|value| u64::from(value.to_bits())).to_vec();
+            let outcome = Outcome::Values(vec![Array { dtype: DType::F32, shape: vec![2], bits }]);
+            judge(&expected, &outcome, keeps_zero_signs, &mut Tally::default())
+        };
+        assert_eq!(failure([0.0, 1.0], true), None);
+        assert_eq!(failure([-0.0, 1.0], false), None);
+        assert!(failure([-0.0, 1.0], true).is_some());
+        assert!(failure([-0.0, -1.0], false).is_some() && failure([1e-45, 1.0], false).is_some());
+    }
+}

@@ -1,0 +1,441 @@
+//! Makes a failing program smaller, as long as it still fails in the same way.
+//!
+//! The search is greedy and deterministic. It tries candidates in a fixed order, the largest
+//! changes first, and begins anew after each success, until no candidate fails or the budget is
+//! spent. Every candidate is well-typed and without dead statements. It is also strictly simpler by
+//! [`cost`], so the search terminates.
+
+pub(crate) mod simpler;
+
+use gradiff_corpus::{
+    DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
+};
+
+/// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
+/// of `fails`. For the given program it must be true.
+pub fn reduce(
+    program: &Program,
+    budget: usize,
+    fails: &mut dyn FnMut(&Program) -> bool,
+) -> Program {
+    let mut best = program.without_dead();
+    if best != *program && !fails(&best) {
+        best = program.clone();
+    }
+    let mut left = budget;
+    'again: loop {
+        for candidate in candidates(&best) {
+            if cost(&candidate) >= cost(&best) || candidate.typing().is_err() {
+                continue;
+            }
+            if left == 0 {
+                return best;
+            }
+            left -= 1;
+            if fails(&candidate) {
+                best = candidate;
+                continue 'again;
+            }
+        }
+        return best;
+    }
+}
+
+/// The complexity of a program, compared in this order: the numbers of statements that compute, of
+/// statements, of outputs, of elements (with the axes), and the sum of [`oddity`].
+fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
+    let is_leaf = |statement: &&Statement| {
+        matches!(
+            statement,
+            Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. }
+        )
+    };
+    let leaves = program.statements.iter().filter(is_leaf).count();
+    let elements = program
+        .typing()
+        .map_or(usize::MAX, |types| types.iter().map(|t| 1 + t.count() + t.shape.len()).sum());
+    let oddity = program.statements.iter().map(oddity).sum();
+    let statements = program.statements.len();
+    (statements - leaves, statements, program.outputs.len(), elements, oddity)
+}
+
+/// The distance of a statement from the plainest one of its kind. Literals other than 0, data other
+/// than iota, dtypes other than f32 and i32, and the entries of lists count.
+fn oddity(statement: &Statement) -> usize {
+    let literal = |literal: &Literal| match literal {
+        Literal::Int(0) | Literal::Bool(false) => 0,
+        Literal::Float(x) if x.to_bits() == 0 => 0,
+        Literal::Int(1) | Literal::Bool(true) => 1,
+        Literal::Float(x) if *x == 1.0 => 1,
+        _ => 2,
+    };
+    let operand = |operand: &Operand| match operand {
+        Operand::Literal(value) => literal(value),
+        Operand::Value(_) => 0,
+    };
+    match statement {
+        Statement::Input { dtype, fill, .. } => {
+            let fill = match fill {
+                Fill::Iota => 0,
+                Fill::Seeded { seed: 0, distribution: Distribution::Small } => 1,
+                Fill::Seeded { .. } => 2,
+                Fill::Explicit(_) => 3,
+            };
+            fill + dtype_oddity(*dtype)
+        }
+        Statement::Const { dtype, value, .. } => literal(value) + dtype_oddity(*dtype),
+        Statement::Binary { srcs, .. } => srcs.iter().map(operand).sum(),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => srcs.iter().map(operand).sum(),
+        Statement::Pad { pads, value, .. } => {
+            literal(value) + pads.iter().filter(|pad| **pad != (0, 0)).count()
+        }
+        Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } => axes.len(),
+        Statement::Cat { srcs, .. } => srcs.len(),
+        _ => 0,
+    }
+}
+
+fn dtype_oddity(dtype: DType) -> usize {
+    usize::from(dtype != DType::F32 && dtype != DType::I32)
+}
+
+/// The programs to try, those with the largest changes first. Not all of them are well-typed or
+/// simpler.
+fn candidates(program: &Program) -> Vec<Program> {
+    let Ok(types) = program.typing() else { return Vec::new() };
+    let mut candidates = Vec::new();
+    if program.outputs.len() > 1 {
+        for output in &program.outputs {
+            candidates.push(Program { outputs: vec![*output], ..program.clone() });
+        }
+    }
+    outputs_earlier(program, &mut candidates);
+    statements_bypassed(program, &types, &mut candidates);
+    statements_as_inputs(program, &types, &mut candidates);
+    sizes_smaller(program, &mut candidates);
+    statements_simpler(program, &mut candidates);
+    dtypes_plainer(program, &mut candidates);
+    candidates.iter().map(Program::without_dead).collect()
+}
+
+/// Adds programs in which an output is replaced by a source of its statement.
+fn outputs_earlier(program: &Program, candidates: &mut Vec<Program>) {
+    for (position, output) in program.outputs.iter().enumerate() {
+        program.statements[output.0 as usize].for_each_source(|source| {
+            let mut candidate = program.clone();
+            candidate.outputs[position] = source;
+            candidates.push(candidate);
+        });
+    }
+}
+
+/// Adds programs in which the users of a statement use an earlier value of the same type instead.
+fn statements_bypassed(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
+    for number in (0..program.statements.len()).rev() {
+        let mut sources = Vec::new();
+        program.statements[number].for_each_source(|source| sources.push(source));
+        for id in sources.into_iter().chain((0..number as u32).map(ValueId)) {
+            if types[id.0 as usize] == types[number] {
+                candidates.push(replaced(program, number, id));
+            }
+        }
+    }
+}
+
+/// The program in which every use of the value of a statement is replaced by another value.
+fn replaced(program: &Program, number: usize, by: ValueId) -> Program {
+    let mut candidate = program.clone();
+    let mut replace = |id: ValueId| if id.0 as usize == number { by } else { id };
+    for statement in &mut candidate.statements[number + 1..] {
+        statement.map_sources(&mut replace);
+    }
+    candidate.outputs.iter_mut().for_each(|id| *id = replace(*id));
+    candidate
+}
+
+/// Adds programs in which a statement is replaced by an input of its type.
+fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
+    let fills = [
+        Fill::Iota,
+        Fill::Seeded { seed: 0, distribution: Distribution::Small },
+        Fill::Seeded { seed: 0, distribution: Distribution::Wide },
+        Fill::Seeded { seed: 0, distribution: Distribution::Special },
+    ];
+    for number in (0..program.statements.len()).rev() {
+        if matches!(program.statements[number], Statement::Input { .. }) {
+            continue;
+        }
+        let TensorType { dtype, shape } = types[number].clone();
+        for fill in fills.clone() {
+            let mut candidate = program.clone();
+            candidate.statements[number] = Statement::Input { dtype, shape: shape.clone(), fill };
+            candidates.push(candidate);
+        }
+    }
+}
+
+/// Adds programs in which a size is smaller wherever it occurs, or in which an axis is removed from
+/// all statements.
+fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut copy = program.clone();
+    copy.statements.iter_mut().for_each(|statement| {
+        map_sizes(statement, &mut |size| {
+            sizes.push(size);
+            size
+        });
+    });
+    sizes.sort_unstable();
+    sizes.dedup();
+    for from in sizes.into_iter().rev().filter(|size| *size > 1) {
+        for to in [1, 2, from / 2, from - 1] {
+            if 0 < to && to < from {
+                let mut candidate = program.clone();
+                candidate.statements.iter_mut().for_each(|statement| {
+                    map_sizes(statement, &mut |size| if size == from { to } else { size });
+                });
+                candidates.push(candidate);
+            }
+        }
+    }
+    for axis in 0..4 {
+        let mut candidate = program.clone();
+        candidate.statements.iter_mut().for_each(|statement| drop_axis(statement, axis));
+        candidates.push(candidate);
+    }
+}
+
+/// Replaces each size in the shapes and ranges of a statement, and resizes explicit data.
+fn map_sizes(statement: &mut Statement, map: &mut dyn FnMut(usize) -> usize) {
+    match statement {
+        Statement::Input { shape, fill, .. } => {
+            shape.iter_mut().for_each(|size| *size = map(*size));
+            fit_explicit(shape, fill);
+        }
+        Statement::Const { shape, .. }
+        | Statement::Reshape { shape, .. }
+        | Statement::Expand { shape, .. } => shape.iter_mut().for_each(|size| *size = map(*size)),
+        Statement::Arange { count, .. } => *count = map(*count),
+        Statement::Shrink { ranges, .. } => ranges.iter_mut().for_each(|(_, end)| *end = map(*end)),
+        _ => {}
+    }
+}
+
+/// Repeats or cuts explicit data so that they fit the shape.
+fn fit_explicit(shape: &[usize], fill: &mut Fill) {
+    if let Fill::Explicit(bits) = fill {
+        let count: usize = shape.iter().product();
+        if !bits.is_empty() || count == 0 {
+            let cycle: Vec<u64> = bits.iter().copied().cycle().take(count).collect();
+            *bits = cycle;
+        }
+    }
+}
+
+/// Removes an axis from the shape and the arguments of a statement, as far as they have it.
+fn drop_axis(statement: &mut Statement, axis: usize) {
+    fn cut<T>(list: &mut Vec<T>, axis: usize) {
+        if axis < list.len() {
+            list.remove(axis);
+        }
+    }
+    fn renumber(axes: &mut Vec<usize>, axis: usize) {
+        axes.retain(|kept| *kept != axis);
+        axes.iter_mut().for_each(|kept| *kept -= usize::from(*kept > axis));
+    }
+    match statement {
+        Statement::Input { shape, fill, .. } => {
+            cut(shape, axis);
+            fit_explicit(shape, fill);
+        }
+        Statement::Const { shape, .. }
+        | Statement::Reshape { shape, .. }
+        | Statement::Expand { shape, .. } => cut(shape, axis),
+        Statement::Pad { pads, .. } => cut(pads, axis),
+        Statement::Shrink { ranges, .. } => cut(ranges, axis),
+        Statement::Permute { axes, .. }
+        | Statement::Flip { axes, .. }
+        | Statement::Reduce { axes, .. } => renumber(axes, axis),
+        Statement::Cat { axis: own_axis, .. } | Statement::Gather { axis: own_axis, .. } => {
+            *own_axis -= usize::from(*own_axis > axis);
+        }
+        _ => {}
+    }
+}
+
+/// Adds programs in which the contents of a statement are plainer.
+fn statements_simpler(program: &Program, candidates: &mut Vec<Program>) {
+    for number in 0..program.statements.len() {
+        for statement in simpler(&program.statements[number]) {
+            let mut candidate = program.clone();
+            candidate.statements[number] = statement;
+            candidates.push(candidate);
+        }
+    }
+}
+
+/// The statement with plainer contents, in several ways.
+fn simpler(statement: &Statement) -> Vec<Statement> {
+    let mut candidates = Vec::new();
+    let mut copy = |change: &dyn Fn(&mut Statement)| {
+        let mut copy = statement.clone();
+        change(&mut copy);
+        candidates.push(copy);
+    };
+    match statement {
+        Statement::Input { .. } => {
+            let small = Fill::Seeded { seed: 0, distribution: Distribution::Small };
+            for plain in [Fill::Iota, small] {
+                copy(&|s| {
+                    if let Statement::Input { fill, .. } = s {
+                        *fill = plain.clone();
+                    }
+                });
+            }
+        }
+        Statement::Pad { pads, .. } => {
+            for axis in 0..pads.len() {
+                for to in [(0, 0), (1, 0), (0, 1)] {
+                    copy(&|s| {
+                        if let Statement::Pad { pads, .. } = s {
+                            pads[axis] = to;
+                        }
+                    });
+                }
+            }
+        }
+        Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } => {
+            for position in 0..axes.len() {
+                copy(&|s| {
+                    if let Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } = s {
+                        axes.remove(position);
+                    }
+                });
+            }
+        }
+        Statement::Cat { srcs, .. } if srcs.len() > 1 => {
+            for position in 0..srcs.len() {
+                copy(&|s| {
+                    if let Statement::Cat { srcs, .. } = s {
+                        srcs.remove(position);
+                    }
+                });
+            }
+        }
+        _ => {}
+    }
+    for (position, literal) in literals(statement).into_iter().enumerate() {
+        for plain in plainer(literal) {
+            copy(&|s| {
+                if let Some(literal) = literals_mut(s).into_iter().nth(position) {
+                    *literal = plain;
+                }
+            });
+        }
+    }
+    candidates
+}
+
+fn literals(statement: &Statement) -> Vec<Literal> {
+    literals_mut(&mut statement.clone()).into_iter().map(|literal| *literal).collect()
+}
+
+fn literals_mut(statement: &mut Statement) -> Vec<&mut Literal> {
+    fn literal(operand: &mut Operand) -> Option<&mut Literal> {
+        match operand {
+            Operand::Literal(literal) => Some(literal),
+            Operand::Value(_) => None,
+        }
+    }
+    match statement {
+        Statement::Const { value, .. } | Statement::Pad { value, .. } => vec![value],
+        Statement::Binary { srcs, .. } => srcs.iter_mut().filter_map(literal).collect(),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => {
+            srcs.iter_mut().filter_map(literal).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The plainest literals of the same kind.
+fn plainer(literal: Literal) -> Vec<Literal> {
+    match literal {
+        Literal::Bool(_) => vec![Literal::Bool(false)],
+        Literal::Int(_) => vec![Literal::Int(0), Literal::Int(1)],
+        Literal::Float(_) => vec![Literal::Float(0.0), Literal::Float(1.0)],
+    }
+}
+
+/// Adds programs in which a dtype is replaced by a plainer one wherever it occurs.
+fn dtypes_plainer(program: &Program, candidates: &mut Vec<Program>) {
+    for from in DType::ALL.into_iter().filter(|dtype| dtype_oddity(*dtype) > 0) {
+        for to in [DType::I32, DType::F32] {
+            let mut candidate = program.clone();
+            let mut is_changed = false;
+            for statement in &mut candidate.statements {
+                match statement {
+                    Statement::Input { fill: Fill::Explicit(_), .. } => {}
+                    Statement::Input { dtype, .. }
+                    | Statement::Const { dtype, .. }
+                    | Statement::Arange { dtype, .. }
+                    | Statement::Cast { dtype, .. }
+                        if *dtype == from =>
+                    {
+                        *dtype = to;
+                        is_changed = true;
+                    }
+                    _ => {}
+                }
+            }
+            if is_changed {
+                candidates.push(candidate);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradiff_corpus::{BinaryOp, UnaryOp};
+
+    fn input(shape: &[usize]) -> Statement {
+        Statement::Input { dtype: DType::F32, shape: shape.to_vec(), fill: Fill::Iota }
+    }
+
+    #[test]
+    fn reduce_keeps_only_the_wrong_statement() {
+        let value = |id| Operand::Value(ValueId(id));
+        let program = Program {
+            statements: vec![
+                input(&[4, 6]),
+                Statement::Unary { op: UnaryOp::Neg, src: ValueId(0) },
+                Statement::Binary { op: BinaryOp::Mul, srcs: [value(0), value(1)] },
+                Statement::Flip { src: ValueId(2), axes: vec![0, 1] },
+                Statement::Unary { op: UnaryOp::Sqrt, src: ValueId(3) },
+                Statement::Binary { op: BinaryOp::Add, srcs: [value(4), value(0)] },
+            ],
+            outputs: vec![ValueId(5), ValueId(2)],
+        };
+        let mut calls = 0;
+        let small = reduce(&program, 10_000, &mut |candidate| {
+            calls += 1;
+            candidate.statements.iter().any(|s| matches!(s, Statement::Flip { .. }))
+        });
+        assert_eq!(small.statements.len(), 2, "{small:?}");
+        assert_eq!(small.outputs, vec![ValueId(1)]);
+        assert!(small.typing().is_ok_and(|types| types[1].count() == 1), "{small:?}");
+        assert!(calls < 500, "{calls}");
+    }
+
+    #[test]
+    fn reduce_stops_at_its_budget() {
+        let program = Program { statements: vec![input(&[8])], outputs: vec![ValueId(0); 3] };
+        let mut calls = 0;
+        reduce(&program, 2, &mut |_| {
+            calls += 1;
+            true
+        });
+        assert_eq!(calls, 2);
+    }
+}

@@ -1,0 +1,378 @@
+//! The three texts of a finding: a corpus file, a Rust test over the engine's tensors, and a
+//! tinygrad script.
+
+pub mod snap;
+
+use gradiff_corpus::{
+    Array, BinaryOp, Case, CaseFile, DType, Literal, Operand, Program, Statement, UnaryOp, ValueId,
+    fill, format_element, literal_bits,
+};
+
+use gradiff_oracle::{Element, Expected};
+
+use crate::{Blame, Failure};
+
+/// A failing program, minimised, and what is known about it.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The program.
+    pub program: Program,
+    /// Its failure.
+    pub failure: Failure,
+    /// The stage to blame, if one was found.
+    pub blame: Option<Blame>,
+    /// The command that prints the program as it was generated.
+    pub origin: String,
+}
+
+impl Finding {
+    /// A line that says how the program fails, on which backend, and what is to blame.
+    pub fn story(&self) -> String {
+        let Failure { backend, kind, detail } = &self.failure;
+        let blame = self.blame.as_ref().map(|blame| {
+            let rule = blame.rule.as_ref().map_or(String::new(), |culprit| format!(", {culprit}"));
+            format!("; first wrong after stage {} (engine/{}){rule}", blame.stage, blame.crate_name)
+        });
+        let line = format!("{} on {backend}: {detail}{}", kind.name(), blame.unwrap_or_default());
+        line.replace(['\n', '\r'], " ")
+    }
+
+    /// The corpus file.
+    pub fn case_text(&self) -> String {
+        let description = vec![self.story(), format!("from: {}", self.origin)];
+        CaseFile { description, case: Case::Program(self.program.clone()), expects: Vec::new() }
+            .to_string()
+    }
+
+    /// The name of its files: `fuzz-` and eight digits that depend on the program alone.
+    pub fn stem(&self) -> String {
+        stem(&self.program.to_string())
+    }
+}
+
+/// FNV-1a hash of a text: the same on every machine and with every compiler.
+pub(crate) fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// `fuzz-` and eight digits that depend on the text alone.
+pub fn stem(text: &str) -> String {
+    let hash = hash(text);
+    format!("fuzz-{:08x}", (hash ^ (hash >> 32)) as u32)
+}
+
+/// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
+/// that the oracle expects.
+pub fn rust_test(finding: &Finding) -> String {
+    let mut text = format!(
+        "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
+         Result<(), Box<dyn std::error::Error>> {{\n",
+        finding.story(),
+        finding.stem().replace('-', "_")
+    );
+    let device = finding.failure.backend.split(['/', ',']).next().unwrap_or("interp");
+    text += &format!("    let engine = Engine::new({device:?})?;\n");
+    let types = finding.program.typing().unwrap_or_default();
+    for (number, statement) in finding.program.statements.iter().enumerate() {
+        let dtypes: Vec<DType> = types.iter().map(|value| value.dtype).collect();
+        text += &format!("    let v{number} = {};\n", rust_statement(statement, &dtypes));
+        if let Statement::Realize { .. } = statement {
+            text += &format!("    run(&engine, &[&v{number}])?;\n");
+        }
+    }
+    let names: Vec<String> =
+        finding.program.outputs.iter().map(|id| format!("&v{}", id.0)).collect();
+    text += &format!("    run(&engine, &[{}])?;\n", names.join(", "));
+    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
+    for (expected, id) in expected.iter().zip(&finding.program.outputs) {
+        text += &rust_expectation(expected, id.0);
+    }
+    text + "    Ok(())\n}\n" + RUN
+}
+
+/// Text of a helper that computes whole plans, as backends do, also tensors that `realize` would
+/// take as computed.
+const RUN: &str = "
+fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
+    let mut plans = [engine.plan(tensors)?];
+    engine.compile(&mut plans)?;
+    engine.run(&plans[0])
+}
+";
+
+/// Compares the elements of one output that are known to the bit; the others become comments.
+fn rust_expectation(expected: &Expected, value: u32) -> String {
+    let size = expected.dtype.size_bytes();
+    let mut text = format!("    let found = v{value}.to_bytes(&engine)?;\n");
+    text += "    let expected: &[(usize, u64)] = &[\n";
+    for (index, element) in expected.elements().enumerate() {
+        let words = element.describe(expected.dtype);
+        match element {
+            Element::Exact(bits) => text += &format!("        ({index}, {bits:#x}), // {words}\n"),
+            _ => text += &format!("        // {index}: {words}\n"),
+        }
+    }
+    text + &format!(
+        "    ];\n    for (index, bits) in expected {{\n        let found = \
+         &found[index * {size}..][..{size}];\n        assert_eq!(found, \
+         &bits.to_le_bytes()[..{size}], \"element {{index}} of v{value}\");\n    }}\n"
+    )
+}
+
+/// The outputs that the oracle expects, flat, one list for each.
+fn expected_text(finding: &Finding) -> String {
+    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
+    let list = |output: &Expected| {
+        let words = output.elements().map(|element| element.describe(output.dtype));
+        format!("[{}]", words.collect::<Vec<_>>().join(", "))
+    };
+    expected.iter().map(list).collect::<Vec<_>>().join(" ")
+}
+
+fn rust_statement(statement: &Statement, types: &[DType]) -> String {
+    let dtype = |dtype: DType| format!("DType::{dtype:?}");
+    let list = |axes: &[usize]| format!("&{axes:?}");
+    let pairs = |pairs: &[(usize, usize)]| format!("&{pairs:?}");
+    let scalar = |literal: &Literal| match literal {
+        Literal::Bool(value) => format!("Scalar::Bool({value})"),
+        Literal::Int(value) => format!("Scalar::Int({value})"),
+        Literal::Float(value) => {
+            format!("Scalar::Float(f64::from_bits({:#x}))", value.to_bits())
+        }
+    };
+    let operand = |operand: &Operand| match operand {
+        Operand::Value(ValueId(id)) => format!("&v{id}"),
+        Operand::Literal(literal) => scalar(literal),
+    };
+    match statement {
+        Statement::Input { dtype: of, shape, fill: data } => format!(
+            "Tensor::from_bytes({}, {}, &{:?})?",
+            dtype(*of),
+            list(shape),
+            fill(*of, shape, data).to_bytes()
+        ),
+        Statement::Const { dtype: of, shape, value } => {
+            format!("Tensor::full({}, {}, {})?", dtype(*of), list(shape), scalar(value))
+        }
+        Statement::Arange { dtype: of, start, step, count } => {
+            format!("Tensor::arange({}, {start}, {step}, {count})?", dtype(*of))
+        }
+        Statement::Unary { op, src } => format!("v{}.{}()?", src.0, op.name()),
+        Statement::Binary { op, srcs: [x, y] } => {
+            let first = match x {
+                Operand::Value(ValueId(id)) => format!("v{id}"),
+                Operand::Literal(literal) => {
+                    let of = dtype(common(&[*x, *y], types));
+                    format!("Tensor::scalar({of}, {})?", scalar(literal))
+                }
+            };
+            format!("{first}.{}({})?", rust_method(*op), operand(y))
+        }
+        Statement::Where { srcs: [c, x, y] } => {
+            format!("Tensor::select({}, {}, {})?", operand(c), operand(x), operand(y))
+        }
+        Statement::MulAcc { srcs } => {
+            let [x, y, z] = srcs.map(|src| operand(&src));
+            format!("Tensor::multiply_accumulate({x}, {y}, {z})?")
+        }
+        Statement::Cast { src, dtype: to } => format!("v{}.cast({})?", src.0, dtype(*to)),
+        Statement::Bitcast { src, dtype: to } => format!("v{}.bitcast({})?", src.0, dtype(*to)),
+        Statement::Reduce { op, src, axes } => {
+            format!("v{}.{}({})?", src.0, op.name(), list(axes))
+        }
+        Statement::Reshape { src, shape } => format!("v{}.reshape({})?", src.0, list(shape)),
+        Statement::Permute { src, axes } => format!("v{}.permute({})?", src.0, list(axes)),
+        Statement::Expand { src, shape } => format!("v{}.expand({})?", src.0, list(shape)),
+        Statement::Pad { src, pads, value } => {
+            format!("v{}.pad({}, {})?", src.0, pairs(pads), scalar(value))
+        }
+        Statement::Shrink { src, ranges } => format!("v{}.shrink({})?", src.0, pairs(ranges)),
+        Statement::Flip { src, axes } => format!("v{}.flip({})?", src.0, list(axes)),
+        Statement::Cat { srcs, axis } => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("&v{}", src.0)).collect();
+            format!("Tensor::cat(&[{}], {axis})?", srcs.join(", "))
+        }
+        Statement::Gather { src, axis, index } => {
+            format!("v{}.gather({axis}, &v{})?", src.0, index.0)
+        }
+        Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
+        Statement::Realize { src } => format!("v{}.clone()", src.0),
+        Statement::Detach { src } => format!("v{}.detach()", src.0),
+    }
+}
+
+/// Returns the method of `Tensor` for an op; `max` and `min` are reductions there.
+fn rust_method(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Max => "maximum",
+        BinaryOp::Min => "minimum",
+        _ => op.name(),
+    }
+}
+
+/// The promoted dtype of the values among the operands, which literals take.
+fn common(srcs: &[Operand], types: &[DType]) -> DType {
+    let values = srcs.iter().filter_map(|src| match src {
+        Operand::Value(id) => Some(types[id.0 as usize]),
+        Operand::Literal(_) => None,
+    });
+    values.reduce(gradiff_corpus::promote).unwrap_or(DType::F32)
+}
+
+/// A script for tinygrad 0.10 that runs the program and prints its outputs, followed by the
+/// expected ones. Ops that tinygrad does not have are composed of those that it has.
+pub fn python_script(finding: &Finding) -> String {
+    let mut text = format!(
+        "# {}\n# Run beside a tinygrad checkout: PYTHONPATH=. python3 {}.py\n\
+         from tinygrad import Tensor, dtypes\n\n\
+         def bits(dtype, size, *elements):\n    \
+         data = b\"\".join(e.to_bytes(size, \"little\") for e in elements)\n    \
+         return Tensor(data, dtype=dtype)\n\n",
+        finding.story(),
+        finding.stem()
+    );
+    let types = finding.program.typing().unwrap_or_default();
+    let dtypes: Vec<DType> = types.iter().map(|value| value.dtype).collect();
+    for (number, statement) in finding.program.statements.iter().enumerate() {
+        text += &format!("v{number} = {}\n", python_statement(statement, &dtypes));
+    }
+    for output in &finding.program.outputs {
+        text += &format!("print(v{}.tolist())\n", output.0);
+    }
+    text + &format!("# expected: {}\n", expected_text(finding).replace('\n', " "))
+}
+
+fn python_dtype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "dtypes.bool",
+        DType::I8 => "dtypes.int8",
+        DType::U8 => "dtypes.uint8",
+        DType::I16 => "dtypes.int16",
+        DType::U16 => "dtypes.uint16",
+        DType::I32 => "dtypes.int32",
+        DType::U32 => "dtypes.uint32",
+        DType::I64 => "dtypes.int64",
+        DType::U64 => "dtypes.uint64",
+        DType::F16 => "dtypes.float16",
+        DType::BF16 => "dtypes.bfloat16",
+        DType::F32 => "dtypes.float32",
+        DType::F64 => "dtypes.float64",
+    }
+}
+
+fn python_array(array: &Array) -> String {
+    let elements: Vec<String> = array.bits.iter().map(u64::to_string).collect();
+    format!(
+        "bits({}, {}, {}).reshape({:?})",
+        python_dtype(array.dtype),
+        array.dtype.size_bytes(),
+        elements.join(", "),
+        array.shape
+    )
+}
+
+fn python_literal(dtype: DType, literal: &Literal) -> String {
+    let bits = literal_bits(dtype, literal).unwrap_or(0);
+    let text = format_element(dtype, bits);
+    let value = match text.as_str() {
+        "true" => "True".to_string(),
+        "false" => "False".to_string(),
+        word if word.parse::<f64>().is_ok_and(f64::is_finite) => text,
+        word => format!("float({word:?})"),
+    };
+    format!("Tensor({value}, dtype={})", python_dtype(dtype))
+}
+
+fn python_statement(statement: &Statement, types: &[DType]) -> String {
+    let operand = |operand: &Operand, dtype: DType| match operand {
+        Operand::Value(ValueId(id)) => format!("v{id}"),
+        Operand::Literal(literal) => python_literal(dtype, literal),
+    };
+    match statement {
+        Statement::Input { dtype, shape, fill: data } => python_array(&fill(*dtype, shape, data)),
+        Statement::Const { dtype, shape, value } => {
+            format!("{}.expand({shape:?})", python_literal(*dtype, value))
+        }
+        Statement::Arange { dtype, start, step, count } => format!(
+            "(Tensor.arange({count}, dtype=dtypes.int64) * {step} + {start}).cast({})",
+            python_dtype(*dtype)
+        ),
+        Statement::Unary { op, src } => python_unary(*op, src.0),
+        Statement::Binary { op, srcs } => {
+            let dtype = common(srcs, types);
+            python_binary(*op, &operand(&srcs[0], dtype), &operand(&srcs[1], dtype))
+        }
+        Statement::Where { srcs: [c, x, y] } => {
+            let dtype = common(&[*x, *y], types);
+            let condition = operand(c, DType::Bool);
+            format!("{condition}.where({}, {})", operand(x, dtype), operand(y, dtype))
+        }
+        Statement::MulAcc { srcs } => {
+            let dtype = common(srcs, types);
+            let [x, y, z] = srcs.map(|src| operand(&src, dtype));
+            format!("{x} * {y} + {z}")
+        }
+        Statement::Cast { src, dtype } => format!("v{}.cast({})", src.0, python_dtype(*dtype)),
+        Statement::Bitcast { src, dtype } => {
+            format!("v{}.bitcast({})", src.0, python_dtype(*dtype))
+        }
+        Statement::Reduce { op, src, axes } => {
+            format!("v{}.{}(axis={axes:?}, keepdim=True)", src.0, op.name())
+        }
+        Statement::Reshape { src, shape } => format!("v{}.reshape({shape:?})", src.0),
+        Statement::Permute { src, axes } => format!("v{}.permute({axes:?})", src.0),
+        Statement::Expand { src, shape } => format!("v{}.expand({shape:?})", src.0),
+        Statement::Pad { src, pads, value } => {
+            let text = python_literal(types[src.0 as usize], value);
+            format!("v{}.pad({pads:?}, value={text}.item())", src.0)
+        }
+        Statement::Shrink { src, ranges } => format!("v{}.shrink({ranges:?})", src.0),
+        Statement::Flip { src, axes } => format!("v{}.flip({axes:?})", src.0),
+        Statement::Cat { srcs, axis } => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("v{}", src.0)).collect();
+            format!("Tensor.cat({}, dim={axis})", srcs.join(", "))
+        }
+        Statement::Gather { src, axis, index } => {
+            format!("v{}.gather({axis}, v{})", src.0, index.0)
+        }
+        Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
+        Statement::Realize { src } => format!("v{}.realize()", src.0),
+        Statement::Detach { src } => format!("v{}.detach()", src.0),
+    }
+}
+
+fn python_unary(op: UnaryOp, src: u32) -> String {
+    match op {
+        UnaryOp::Recip => format!("v{src}.reciprocal()"),
+        UnaryOp::Not => format!("~v{src}"),
+        _ => format!("v{src}.{}()", op.name()),
+    }
+}
+
+fn python_binary(op: BinaryOp, x: &str, y: &str) -> String {
+    let infix = |sign: &str| format!("{x} {sign} {y}");
+    match op {
+        BinaryOp::Add => infix("+"),
+        BinaryOp::Sub => infix("-"),
+        BinaryOp::Mul => infix("*"),
+        BinaryOp::Div => infix("/"),
+        BinaryOp::CDiv => format!("{x}.idiv({y})"),
+        BinaryOp::CMod => format!("{x} - {x}.idiv({y}) * {y}"),
+        BinaryOp::FloorDiv => infix("//"),
+        BinaryOp::FloorMod => infix("%"),
+        BinaryOp::Max => format!("{x}.maximum({y})"),
+        BinaryOp::Min => format!("{x}.minimum({y})"),
+        BinaryOp::Pow => infix("**"),
+        BinaryOp::CmpLt => infix("<"),
+        BinaryOp::CmpNe => infix("!="),
+        BinaryOp::CmpEq => infix("=="),
+        BinaryOp::And => infix("&"),
+        BinaryOp::Or => infix("|"),
+        BinaryOp::Xor => infix("^"),
+        BinaryOp::Shl => infix("<<"),
+        BinaryOp::Shr => infix(">>"),
+        BinaryOp::Threefry => format!("{x}.threefry({y})"),
+    }
+}
