@@ -57,8 +57,8 @@ pub struct Target {
     pub threads: i64,
     /// Its thread groups, if it has any.
     pub groups: Option<Groups>,
-    /// Names of the [`TensorCore`](crate::tensor_core::TensorCore)s, best ones first. The one of tf32,
-    /// which rounds f32 to 10 bits, is in targets of its own (`cuda-tf32`, `ptx-tf32`).
+    /// Names of the [`TensorCore`](crate::tensor_core::TensorCore)s, best ones first. The one of
+    /// tf32, which rounds f32 to 10 bits, is in targets of its own (`cuda-tf32`, `ptx-tf32`).
     pub tensor_cores: &'static [&'static str],
 }
 

@@ -2,9 +2,10 @@
 //!
 //! In: `Sink(Store(data0, value))` whose loads, constants and stores carry shape trackers. Out: a
 //! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. First the passes of
-//! [`PASSES`](passes::PASSES) run, each from graph to graph, so that the kernel can be printed and evaluated after
-//! any of them; then those of [`LINEAR_PASSES`](passes::LINEAR_PASSES). This crate knows no device and no buffer: arrays
-//! are slots, and [`Target`](gradiff_graph::Target) says what a device supports.
+//! [`PASSES`](passes::PASSES) run, each from graph to graph, so that the kernel can be printed and
+//! evaluated after any of them; then those of [`LINEAR_PASSES`](passes::LINEAR_PASSES). This crate
+//! knows no device and no buffer: arrays are slots, and [`Target`](gradiff_graph::Target) says what
+//! a device supports.
 
 mod cache_inputs;
 mod cascade;

@@ -1,6 +1,6 @@
 //! The numbers by which graphs are cut into kernels, with what each buys. They depend on no target:
-//! the sizes from which on packing pays are its [`gradiff_graph::target::Thresholds`]. A change shows in
-//! `cargo bench --bench speed` and in the snapshots of kernels.
+//! the sizes from which on packing pays are its [`gradiff_graph::target::Thresholds`]. A change
+//! shows in `cargo bench --bench speed` and in the snapshots of kernels.
 
 /// Most nodes that are fused into one kernel, to bound the time to compile it.
 pub const MAX_KERNEL_NODES: u32 = 256;

@@ -25,9 +25,8 @@ pub struct Tensor {
 impl Tensor {
     /// Creates a tensor of a node of tensor level.
     ///
-    /// # Errors
-    /// If [`gradiff_graph::verify::verify`] refuses the node, it has no shape, or a shape in it exceeds
-    /// [`MAX_ELEMENTS`].
+    /// # Errors If [`gradiff_graph::verify::verify`] refuses the node, it has no shape, or a shape
+    /// in it exceeds [`MAX_ELEMENTS`].
     pub fn from_uop(node: UOp) -> Result<Tensor, Error> {
         let is_tensor = node.dtype() != DType::Void && node.shape().is_some();
         let verified = gradiff_graph::verify::verify(&node).map_err(|error| error.to_string());

@@ -169,8 +169,9 @@ impl Evaluation<'_> {
     /// Returns the dimension of a range: its number, and its serial among the ranges evaluated so
     /// far that have the same number.
     fn dim(&self, range: &UOp, axis: i64) -> Dim {
-        let same =
-            |other: &&UOp| other.op() == Op::Range && other.arg() == range.arg() && *other != range;
+        let same = |candidate: &&UOp| {
+            candidate.op() == Op::Range && candidate.arg() == range.arg() && *candidate != range
+        };
         Dim::Range(axis, self.values.keys().filter(same).count())
     }
 

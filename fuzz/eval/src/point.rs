@@ -1,8 +1,8 @@
 //! Nodes at one point: scalars, addresses and stores, where variables and ranges have given values.
 //!
 //! Graphs are laid out in order once ([`Tape`]) and then evaluated at many points. A node that is
-//! undefined, or that cannot be evaluated here (a tracker, a loop that is too long), makes its users
-//! undefined, unless they do not depend on it.
+//! undefined, or that cannot be evaluated here (a tracker, a loop that is too long), makes its
+//! users undefined, unless they do not depend on it.
 
 use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -124,8 +124,8 @@ impl Tape {
         tape
     }
 
-    /// Finds for each reduction the nodes of its value that depend on its ranges, in order. An inner
-    /// reduction over a range does not depend on it.
+    /// Finds for each reduction the nodes of its value that depend on its ranges, in order. An
+    /// inner reduction over a range does not depend on it.
     fn find_bodies(&mut self) {
         let is_reduction = |position: &usize| self.nodes[*position].op() == Op::Reduce;
         let reductions: Vec<usize> = (0..self.nodes.len()).filter(is_reduction).collect();

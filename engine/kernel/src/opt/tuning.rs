@@ -1,6 +1,6 @@
 //! The numbers by which kernels are optimised, with what each buys. They depend on no target: the
-//! sizes from which on an optimisation pays are its [`gradiff_graph::target::Thresholds`]. A change shows
-//! in `cargo bench --bench speed` and in the snapshots of kernels.
+//! sizes from which on an optimisation pays are its [`gradiff_graph::target::Thresholds`]. A change
+//! shows in `cargo bench --bench speed` and in the snapshots of kernels.
 
 // Limits of every sequence of opts, heuristic, searched or drawn.
 

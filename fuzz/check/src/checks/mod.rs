@@ -1,5 +1,5 @@
-//! Checks of parts of the engine on drawn subjects: calls of the API, kernels, kernel trees, trackers,
-//! index expressions, sequences of optimisations.
+//! Checks of parts of the engine on drawn subjects: calls of the API, kernels, kernel trees,
+//! trackers, index expressions, sequences of optimisations.
 
 pub(crate) mod calls;
 pub(crate) mod equal;

@@ -1,5 +1,5 @@
-//! The judge: results of backends against the oracle, what corpus files and strict mode promise, and
-//! the canaries that the judge itself is held to.
+//! The judge: results of backends against the oracle, what corpus files and strict mode promise,
+//! and the canaries that the judge itself is held to.
 
 pub(crate) mod agree;
 pub(crate) mod canary;

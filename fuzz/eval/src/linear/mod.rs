@@ -222,8 +222,8 @@ fn multiply(threads: &mut [Machine<'_>], uop: &Instruction) -> Result<(), String
             }
         }
         for (number, thread) in warp.iter_mut().enumerate() {
-            // Under the requirements of a target, tf32 is as exact as f32, for which the oracle's bounds
-            // are made: the test is which elements are multiplied.
+            // Under the requirements of a target, tf32 is as exact as f32, for which the oracle's
+            // bounds are made: the test is which elements are multiplied.
             let is_rounded = core.is_tf32 && !thread.is_checked();
             let sum = |element: usize| {
                 let coordinates = core.coordinates(2, number, element);
