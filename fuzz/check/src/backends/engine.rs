@@ -859,9 +859,10 @@ mod tests {
     #[test]
     fn device_c_is_what_the_compiler_and_the_threads_are() {
         let path = std::env::current_exe().expect("the path of the tests");
-        let test = "engine::tests::each_device_is_hunted_by_default_as_engine_new_makes_it";
+        let (_, module) = module_path!().split_once("::").expect("a module of a crate");
+        let test = format!("{module}::each_device_is_hunted_by_default_as_engine_new_makes_it");
         let mut command = std::process::Command::new(path);
-        command.args(["--exact", test, "--nocapture"]);
+        command.args(["--exact", &test, "--nocapture"]);
         command.envs([("CC", "cc -mno-avx512f -mavx2"), ("GRADIFF_THREADS", "3")]);
         let output = command.output().expect("the tests start");
         let text = String::from_utf8_lossy(&output.stdout);
