@@ -19,9 +19,9 @@ use smallvec::SmallVec;
 
 use crate::Error;
 use crate::linearize::Free;
+use crate::nodes::map_nodes;
 use crate::opt::tuning::ARRAYS_MAX;
 use crate::pass::Context;
-use crate::shape::map_nodes;
 use crate::transcendental::uops;
 
 /// Caches up to [`ARRAYS_MAX`] inputs of reductions. Devices with groups use local arrays to share

@@ -14,9 +14,9 @@ use gradiff_rewrite::{Mode, substitute};
 
 use crate::Error;
 use crate::linearize::{Free, MAX_RANGES, reduce_arg};
+use crate::nodes::map_nodes;
 use crate::opt::range as range_of;
 use crate::pass::Context;
-use crate::shape::map_nodes;
 
 /// Splits all long sums of floats; none in strict mode, in which sums keep their order.
 pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -14,8 +14,8 @@ use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, Target, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
+use crate::nodes::map_nodes;
 use crate::pass::Context;
-use crate::shape::map_nodes;
 use crate::transcendental;
 
 /// Legalizes all nodes of a kernel.

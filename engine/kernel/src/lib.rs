@@ -20,6 +20,7 @@ mod linearize;
 mod lower;
 mod name;
 mod narrow;
+mod nodes;
 mod opt;
 mod pass;
 mod prefetch;

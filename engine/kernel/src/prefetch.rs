@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use crate::Error;
 use crate::cache_inputs;
 use crate::linearize::Free;
+use crate::nodes::map_nodes;
 use crate::opt::stride;
 use crate::opt::tuning::{AHEAD_BYTES, LINE_BYTES};
-use crate::shape::map_nodes;
 
 /// The arg of a store that may bypass the caches.
 const BYPASS_CACHES: i64 = 1;

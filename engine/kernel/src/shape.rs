@@ -6,11 +6,11 @@
 use gradiff_graph::{Arg, DType, Dims, Op, UOp};
 use gradiff_rewrite::Mode;
 use gradiff_view::ShapeTracker;
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::error::malformed;
 use crate::extent::{Axes, is_broadcast, tracker};
+use crate::nodes::map_nodes;
 use crate::pass::Context;
 use crate::{Error, linearize};
 
@@ -54,28 +54,6 @@ fn merge_reductions(root: &UOp, mode: Mode) -> UOp {
         Ok(node)
     })
     .expect("merging cannot fail")
-}
-
-/// Rebuilds a graph from its nodes in order: `change` gets each old node, and the node over its new
-/// sources.
-pub(crate) fn map_nodes(
-    order: &[UOp],
-    mut change: impl FnMut(&UOp, UOp) -> Result<UOp, Error>,
-) -> Result<UOp, Error> {
-    let mut new: FxHashMap<&UOp, UOp> = FxHashMap::default();
-    new.reserve(order.len());
-    for node in order {
-        let is_same = node.src().iter().all(|source| new[source] == *source);
-        let with_src = if is_same {
-            node.clone()
-        } else {
-            node.with_src(node.src().iter().map(|source| new[source].clone()))
-        };
-        let changed = change(node, with_src)?;
-        new.insert(node, changed);
-    }
-    let last = order.last().ok_or_else(|| malformed("an empty graph"))?;
-    Ok(new[last].clone())
 }
 
 /// For each new axis the old axes that it merges, in order; old axes of size 1 are in none.

@@ -6,7 +6,7 @@ use super::legal::{Loop, Loops, check, loops};
 use super::{Opt, OptOp, Setting, tensor_cores};
 use crate::Error;
 use crate::linearize::{identity, reduce_arg};
-use crate::shape::map_nodes;
+use crate::nodes::map_nodes;
 
 /// Applies an opt; the result is not simplified.
 ///

@@ -11,8 +11,8 @@ use super::apply::{Replacement, of_kind, range, replace};
 use super::legal::{Loop, Loops, loops as loops_of};
 use crate::Error;
 use crate::linearize::{Free, reduce_arg};
+use crate::nodes::map_nodes;
 use crate::pass::Context;
-use crate::shape::map_nodes;
 
 /// Maps a kernel to thread groups; kernels with several stores are not launched as groups.
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -10,6 +10,7 @@ mod grid;
 mod groups;
 mod heuristic;
 mod legal;
+mod stride;
 mod tensor_cores;
 pub(crate) mod tuning;
 
@@ -23,9 +24,9 @@ pub use apply::apply;
 pub(crate) use apply::range;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
-pub(crate) use heuristic::stride;
 pub(crate) use legal::{Loop, Loops};
 pub use legal::{check, draw, legal, loops};
+pub(crate) use stride::stride;
 pub(crate) use tensor_cores::Matmul;
 
 /// The kind of a loop transformation.

@@ -6,7 +6,7 @@ use gradiff_rewrite::Mode;
 use super::{Optimizer, Setting};
 use crate::Error;
 use crate::linearize::Free;
-use crate::opt::Loop;
+use crate::opt::{Loop, stride};
 
 /// A load or store.
 pub(super) struct Access {
@@ -79,30 +79,6 @@ impl Accesses {
         let widest_bytes = free.nodes.iter().filter(is_wide).map(bytes).max().unwrap_or(1).max(1);
         let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
         Ok(Accesses { list, widest_bytes, has_halves })
-    }
-}
-
-/// Returns the stride of an integer along a range, if that is constant.
-pub(crate) fn stride(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
-    if node == range {
-        return Some(1);
-    }
-    if free.of_node(node) & free.of_node(range) == 0 {
-        return Some(0);
-    }
-    let of = |source: usize| stride(&node.src()[source], range, free);
-    let constant =
-        |source: usize| node.src()[source].as_int().and_then(|value| i64::try_from(value).ok());
-    match node.op() {
-        Op::Add => of(0)?.checked_add(of(1)?),
-        Op::Sub => of(0)?.checked_sub(of(1)?),
-        Op::Mul => match (constant(0), constant(1)) {
-            (Some(factor), _) => of(1)?.checked_mul(factor),
-            (_, Some(factor)) => of(0)?.checked_mul(factor),
-            _ => None,
-        },
-        Op::Cast if node.src()[0].dtype().is_int() => of(0),
-        _ => None,
     }
 }
 

@@ -10,7 +10,6 @@ use gradiff_graph::{AxisKind, UOp};
 use super::apply::apply_to;
 use super::{Loop, Loops, Opt, OptOp, Setting, loops};
 use crate::Error;
-pub(crate) use access::stride;
 
 /// Returns the opts that the heuristics choose.
 ///
