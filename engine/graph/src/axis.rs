@@ -29,13 +29,15 @@ pub enum AxisKind {
     Group,
     /// All at once, uop by uop; iterations are independent.
     Upcast,
+    /// All at once, as the lanes of vectors where the target has them; iterations are independent.
+    Vector,
     /// One after the other, without a loop.
     Unroll,
 }
 
 impl AxisKind {
     /// All kinds.
-    pub const ALL: [AxisKind; 8] = [
+    pub const ALL: [AxisKind; 9] = [
         AxisKind::Global,
         AxisKind::Thread,
         AxisKind::Local,
@@ -43,12 +45,13 @@ impl AxisKind {
         AxisKind::Loop,
         AxisKind::Group,
         AxisKind::Upcast,
+        AxisKind::Vector,
         AxisKind::Unroll,
     ];
 
     /// Returns the suffix of the number in text; empty for a plain loop.
     pub fn suffix(self) -> &'static str {
-        ["g", "t", "l", "w", "", "p", "u", "r"][self as usize]
+        ["g", "t", "l", "w", "", "p", "u", "v", "r"][self as usize]
     }
 
     /// Returns whether the iterations are distributed when the kernel is launched, so that the

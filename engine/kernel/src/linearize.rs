@@ -9,7 +9,7 @@
 //!
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 
-use gradiff_graph::{Arg, Axis, Constant, DType, Dims, Instruction, Linear, Op, UOp};
+use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Dims, Instruction, Linear, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -201,7 +201,7 @@ impl Linearizer {
         let number = self.nodes.iter().position(|node| node == store);
         let number = number.ok_or_else(|| malformed("a store that is not in the graph"))?;
         let mut loops = self.ranges_of(self.free[number]);
-        loops.sort_by_key(|range| (axis(self.nodes[*range as usize].arg()), *range));
+        loops.sort_by_key(|range| (nesting(self.nodes[*range as usize].arg()), *range));
         if self.is_empty(&loops)? {
             return Ok(());
         }
@@ -490,6 +490,14 @@ fn axis(arg: &Arg) -> Axis {
     match arg {
         Arg::Axis(axis) => *axis,
         _ => Axis::plain(0),
+    }
+}
+
+/// Returns the order of a range in a loop nest: the lanes are one of the upcast ranges.
+fn nesting(arg: &Arg) -> Axis {
+    match axis(arg) {
+        Axis { kind: AxisKind::Vector, number } => Axis { kind: AxisKind::Upcast, number },
+        axis => axis,
     }
 }
 

@@ -12,7 +12,7 @@ use rustc_hash::FxHasher;
 use crate::cache_inputs::{self, cache_inputs};
 use crate::cascade::cascade;
 use crate::error::malformed;
-use crate::opt::{Strategy, optimize, to_groups};
+use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
     prefetch, reassociate, shape, sink,
@@ -155,6 +155,11 @@ pub const PASSES: &[GraphPass] = &[
         name: "legalize",
         promise: "only ops and arithmetic types that the target supports",
         run: legalize::legalize,
+    },
+    Pass {
+        name: "vectors",
+        promise: "upcast ranges along which accesses are contiguous are of the kind of lanes",
+        run: |root, ctx| choose_vectors(root, &ctx.target),
     },
 ];
 

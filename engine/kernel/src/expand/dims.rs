@@ -10,7 +10,7 @@ pub(super) struct Dim {
     pub(super) end: usize,
     /// The trip count.
     pub(super) count: i64,
-    /// [`AxisKind::Upcast`] or [`AxisKind::Unroll`].
+    /// [`AxisKind::Upcast`], [`AxisKind::Vector`] or [`AxisKind::Unroll`].
     pub(super) kind: AxisKind,
 }
 
@@ -72,10 +72,15 @@ impl<'a> Dims<'a> {
         bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
     }
 
+    /// Returns the ranges (bits) whose iterations are independent.
+    pub(super) fn upcast(&self) -> u64 {
+        self.of_kind(AxisKind::Upcast) | self.of_kind(AxisKind::Vector)
+    }
+
     /// Returns for each uop the ranges (bits) that it varies along: a fixed point, since values
     /// depend on accumulators, and these on the values assigned to them.
     pub(super) fn varies(&self) -> Vec<u64> {
-        let (upcast, unroll) = (self.of_kind(AxisKind::Upcast), self.of_kind(AxisKind::Unroll));
+        let (upcast, unroll) = (self.upcast(), self.of_kind(AxisKind::Unroll));
         let mut varies = vec![0u64; self.linear.uops.len()];
         for (bit, range) in self.ranges.iter().enumerate() {
             varies[range.start] = 1 << bit;
@@ -146,7 +151,8 @@ impl<'a> Dims<'a> {
 
 /// Returns the trip count and the kind of a range, if it is expanded.
 fn expanded(linear: &Linear, uop: &Instruction) -> Option<(i64, AxisKind)> {
-    let Arg::Axis(Axis { kind: kind @ (AxisKind::Upcast | AxisKind::Unroll), .. }) = uop.arg else {
+    use AxisKind::{Unroll, Upcast, Vector};
+    let Arg::Axis(Axis { kind: kind @ (Upcast | Vector | Unroll), .. }) = uop.arg else {
         return None;
     };
     match linear.uops[*uop.src.first()? as usize].arg {

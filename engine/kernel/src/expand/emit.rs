@@ -15,7 +15,7 @@ pub(super) fn emit(dims: &Dims<'_>, vectors: Vectors) -> Linear {
     let linear = dims.linear;
     let mut emitter = Emitter {
         linear,
-        lanes: Lanes::choose(dims, &varies, vectors),
+        lanes: Lanes::of(dims, &varies, vectors),
         rows: None,
         varies,
         counters: vec![0; dims.ranges.len()],
@@ -85,7 +85,7 @@ impl Emitter<'_> {
                 continue;
             };
             let (last, trip_count) = (self.dims.ranges[bit].end, self.dims.ranges[bit].count);
-            if self.dims.ranges[bit].kind == AxisKind::Upcast {
+            if self.dims.ranges[bit].kind != AxisKind::Unroll {
                 if let Some(lanes) = self.lanes.as_mut().filter(|lanes| lanes.bits >> bit & 1 == 1)
                 {
                     lanes.axis.bit = bit;

@@ -40,8 +40,7 @@ impl Known {
         let arrays = stores.map(|store| uops[store.src[0] as usize].src[0]);
         let stored = arrays.map(|array| uops[array as usize].arg.clone()).collect();
         // Windows overlap if an unrolled and an upcast index can add up to the same.
-        let has = |kind| dims.of_kind(kind) != 0;
-        let is_window = has(AxisKind::Unroll) && has(AxisKind::Upcast);
+        let is_window = dims.of_kind(AxisKind::Unroll) != 0 && dims.upcast() != 0;
         let loops = if is_window { vec![FxHashMap::default()] } else { Vec::new() };
         Known { facts: Vec::new(), loops, stored }
     }

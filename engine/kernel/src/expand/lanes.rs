@@ -1,7 +1,6 @@
-//! Chooses the upcast ranges that become the lanes of vectors, and determines the form in which
-//! each uop along them is required: as a vector, as scalars, or as the first scalar only (the
-//! address of a vector load or store). Separate loops may each have their own lanes; their number
-//! is the same in all of them.
+//! Determines the form in which each uop along the lanes of vectors is required: as a vector, as
+//! scalars, or as the first scalar only (the address of a vector load or store). Separate loops may
+//! each have their own lanes; their number is the same in all of them.
 //!
 //! If the lanes are stored to elements that are not adjacent, adjacent elements may be along
 //! another range of a tile: its rows. A value stored there is then required as a vector along the
@@ -48,38 +47,35 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Chooses the ranges of the lanes: the one with the most contiguous accesses, the longest one
-    /// of those, and others that are separate from it; `None` if vectors gain nothing.
-    pub(super) fn choose(dims: &Dims<'_>, varies: &[u64], vectors: Vectors) -> Option<Lanes> {
-        let fits = |bit: &usize| {
-            let range = &dims.ranges[*bit];
-            range.kind == AxisKind::Upcast && (2..=64).contains(&range.count) && {
-                (range.count as u64).is_power_of_two()
-            }
+    /// Returns the lanes of the ranges of kind `Vector`; `None` if there are none. Those inside
+    /// another one, or of another length, are unrolled.
+    pub(super) fn of(dims: &Dims<'_>, varies: &[u64], vectors: Vectors) -> Option<Lanes> {
+        let of_kind = |kind: AxisKind| {
+            let is_it = move |bit: &usize| {
+                let range = &dims.ranges[*bit];
+                let may_be_vector = (2..=64).contains(&range.count);
+                range.kind == kind && may_be_vector && (range.count as u64).is_power_of_two()
+            };
+            (0..dims.ranges.len()).filter(is_it)
         };
+        of_kind(AxisKind::Vector).next()?;
         let intervals = known::intervals(&dims.linear.uops);
         let candidate = |bit| Candidate { dims, varies, intervals: &intervals, bit, vectors };
-        let score = |bit| (candidate(bit).score(), dims.ranges[bit].count, std::cmp::Reverse(bit));
-        let mut best: Vec<(i64, i64, std::cmp::Reverse<usize>)> =
-            (0..dims.ranges.len()).filter(fits).map(score).collect();
-        best.retain(|(score, ..)| 0 < *score);
-        best.sort_unstable_by(|x, y| y.cmp(x));
-        let mut lanes: Option<Lanes> = None;
-        for (_, _, std::cmp::Reverse(bit)) in best {
-            match &mut lanes {
-                None => {
-                    let rows = (0..dims.ranges.len()).filter(|row| *row != bit && fits(row));
-                    let gain = |row: &usize| candidate(bit).row_stores(&candidate(*row));
-                    let rows = rows.filter(|row| 0 < gain(row)).max_by_key(gain);
-                    lanes = Some(candidate(bit).lanes(rows.map(candidate).as_ref()));
-                }
-                Some(lanes) if lanes.are_separate(dims, bit) => {
-                    lanes.merge(&candidate(bit).lanes(None), varies);
-                }
-                Some(_) => {}
+        let rows_of = |bit: usize| {
+            let gain = |row: &usize| candidate(bit).row_stores(&candidate(*row));
+            of_kind(AxisKind::Upcast).filter(|row| 0 < gain(row)).max_by_key(gain)
+        };
+        let mut bits: Vec<usize> = of_kind(AxisKind::Vector).collect();
+        // Those with rows come first.
+        bits.sort_by_key(|bit| rows_of(*bit).is_none());
+        let rows = rows_of(bits[0]).map(candidate);
+        let mut lanes = candidate(bits[0]).lanes(rows.as_ref());
+        for bit in &bits[1..] {
+            if lanes.are_separate(dims, *bit) {
+                lanes.merge(&candidate(*bit).lanes(None), varies);
             }
         }
-        lanes
+        Some(lanes)
     }
 
     /// Returns whether a range has as many iterations as there are lanes, and is separate from all
@@ -131,13 +127,6 @@ impl Candidate<'_> {
 
     fn axis(&self) -> VectorAxis {
         VectorAxis { bit: self.bit, count: self.count() }
-    }
-
-    /// Scores the range as lanes: contiguous accesses count for it, others against it.
-    fn score(&self) -> i64 {
-        let varying = self.uops().iter().enumerate().filter(|(at, _)| self.varies(*at as u32));
-        let accesses = varying.filter(|(_, uop)| matches!(uop.op, Op::Load | Op::Store));
-        accesses.map(|(_, uop)| if self.is_contiguous(uop) { 2 } else { -1 }).sum()
     }
 
     /// Returns the number of stores that are contiguous along these rows, but not along the lanes.

@@ -6,9 +6,9 @@
 //! order. Invariant uops are emitted once. Gates and choices that an iteration decides are folded,
 //! and dead uops are removed.
 //!
-//! One `upcast` range may become the lanes of vectors (`lanes`): a uop that varies along it is then
-//! one vector uop, if the target supports that. Vectors are gathered from scalars and lanes are
-//! extracted where the two meet.
+//! A `vector` range is an upcast one whose iterations are the lanes of vectors (`lanes`): a uop
+//! that varies along it is one vector uop, if the target supports that. Vectors are gathered from
+//! scalars and lanes are extracted where the two meet.
 
 mod dims;
 mod emit;
@@ -17,7 +17,7 @@ mod lanes;
 
 use gradiff_graph::{Linear, Target};
 
-/// Expands the ranges of the kinds `Upcast` and `Unroll`, if the target unrolls.
+/// Expands the ranges of the kinds `Upcast`, `Vector` and `Unroll`, if the target unrolls.
 pub(crate) fn expand(linear: Linear, target: &Target) -> Linear {
     let dims = dims::Dims::of(&linear);
     if dims.ranges.is_empty() || !target.unrolls {

@@ -13,6 +13,7 @@ mod legal;
 mod stride;
 mod tensor_cores;
 pub(crate) mod tuning;
+mod vectors;
 
 use gradiff_graph::{Target, UOp};
 use gradiff_rewrite::Mode;
@@ -28,6 +29,7 @@ pub(crate) use legal::{Loop, Loops};
 pub use legal::{check, draw, legal, loops};
 pub(crate) use stride::stride;
 pub(crate) use tensor_cores::Matmul;
+pub(crate) use vectors::choose_vectors;
 
 /// The kind of a loop transformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -23,6 +23,7 @@ pub(crate) fn stride(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
             (_, Some(factor)) => of(0)?.checked_mul(factor),
             _ => None,
         },
+        Op::Shl => of(0)?.checked_mul(1 << constant(1).filter(|n| (0..32).contains(n))?),
         Op::Cast if node.src()[0].dtype().is_int() => of(0),
         _ => None,
     }

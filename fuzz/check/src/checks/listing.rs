@@ -16,7 +16,7 @@ pub(crate) const PREFIX: &str = "text form of a kernel";
 const DAMAGED: usize = 2;
 
 /// Letters after the numbers of ranges: those that the text form documents, and others.
-const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
+const SUFFIXES: [(&str, Option<AxisKind>); 13] = [
     ("", Some(AxisKind::Loop)),
     ("g", Some(AxisKind::Global)),
     ("t", Some(AxisKind::Thread)),
@@ -24,6 +24,7 @@ const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
     ("w", Some(AxisKind::Warp)),
     ("p", Some(AxisKind::Group)),
     ("u", Some(AxisKind::Upcast)),
+    ("v", Some(AxisKind::Vector)),
     ("r", Some(AxisKind::Unroll)),
     ("x", None),
     ("ug", None),

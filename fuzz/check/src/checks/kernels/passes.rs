@@ -123,7 +123,7 @@ fn expand_some(kernel: &mut Linear, draw: &mut Draw) {
                 let kind = match draw.below(3) {
                     _ if kind != AxisKind::Loop => kind,
                     0 => AxisKind::Unroll,
-                    1 if !is_sum => AxisKind::Upcast,
+                    1 if !is_sum => draw.pick(&[AxisKind::Upcast, AxisKind::Vector]),
                     _ => kind,
                 };
                 uop.arg = Arg::Axis(Axis { kind, number });

@@ -1,0 +1,132 @@
+//! Pass `vectors`: chooses the upcast ranges whose iterations become the lanes of vectors: the one
+//! with the most contiguous accesses, and others that no node depends on together with it.
+
+use gradiff_graph::target::Vectors;
+use gradiff_graph::{Arg, Axis, AxisKind, Op, Target, UOp};
+
+use super::stride::stride;
+use crate::Error;
+use crate::linearize::Free;
+use crate::nodes::map_nodes;
+
+/// Most lanes of a vector.
+const LANES_MAX: i64 = 64;
+
+/// Gives the chosen ranges the kind `Vector`.
+pub(crate) fn choose_vectors(root: &UOp, target: &Target) -> Result<UOp, Error> {
+    let vectors = target.vectors;
+    if vectors.bytes == 0 || !target.unrolls {
+        return Ok(root.clone());
+    }
+    let order = root.toposort();
+    if !order.iter().any(is_upcast) {
+        return Ok(root.clone());
+    }
+    let free = Free::of(root)?;
+    let candidate = |range: &UOp| Candidate { range: range.clone(), free: &free, vectors };
+    let mut candidates: Vec<(i64, Candidate<'_>)> = free
+        .ranges()
+        .filter(|range| is_upcast(range))
+        .map(candidate)
+        .filter(|candidate| {
+            (2..=LANES_MAX).contains(&candidate.count())
+                && (candidate.count() as u64).is_power_of_two()
+        })
+        .map(|candidate| (candidate.score(), candidate))
+        .filter(|(score, _)| 0 < *score)
+        .collect();
+    candidates.sort_by_key(|(score, candidate)| {
+        (std::cmp::Reverse((*score, candidate.count())), candidate.number())
+    });
+    let mut chosen: Vec<Candidate<'_>> = Vec::new();
+    for (_, candidate) in candidates {
+        let fits = |known: &Candidate<'_>| {
+            known.count() == candidate.count() && known.is_independent(&candidate)
+        };
+        if chosen.iter().all(fits) {
+            chosen.push(candidate);
+        }
+    }
+    map_nodes(&order, |old, node| {
+        if !chosen.iter().any(|candidate| candidate.range == *old) {
+            return Ok(node);
+        }
+        let Arg::Axis(Axis { number, .. }) = *old.arg() else { return Ok(node) };
+        let arg = Arg::Axis(Axis { kind: AxisKind::Vector, number });
+        Ok(UOp::new(Op::Range, node.dtype(), [node.src()[0].clone()], arg))
+    })
+}
+
+fn is_upcast(node: &UOp) -> bool {
+    matches!(node.arg(), Arg::Axis(axis) if axis.kind == AxisKind::Upcast)
+}
+
+/// A range that may become the lanes.
+struct Candidate<'a> {
+    range: UOp,
+    free: &'a Free,
+    vectors: Vectors,
+}
+
+impl Candidate<'_> {
+    fn count(&self) -> i64 {
+        let end = self.range.src()[0].as_int();
+        end.and_then(|end| i64::try_from(end).ok()).unwrap_or(0)
+    }
+
+    fn number(&self) -> i64 {
+        match self.range.arg() {
+            Arg::Axis(axis) => axis.number,
+            _ => 0,
+        }
+    }
+
+    fn varies(&self, node: &UOp) -> bool {
+        self.free.of_node(node) & self.free.of_node(&self.range) != 0
+    }
+
+    /// Returns whether no node depends on both ranges, so that neither is inside the other.
+    fn is_independent(&self, other: &Candidate<'_>) -> bool {
+        !self.free.nodes.iter().any(|node| self.varies(node) && other.varies(node))
+    }
+
+    /// Scores the range as lanes: contiguous accesses count for it, others against it.
+    fn score(&self) -> i64 {
+        let accesses = self.free.nodes.iter().filter(|node| match node.op() {
+            Op::Load => self.varies(&node.src()[0]),
+            op => op == Op::Store && self.varies(node),
+        });
+        accesses.map(|access| if self.is_contiguous(&access.src()[0]) { 2 } else { -1 }).sum()
+    }
+
+    /// Returns whether an access of all lanes at an address is that of a vector: contiguous,
+    /// aligned if necessary, and with the same gate in all lanes.
+    fn is_contiguous(&self, address: &UOp) -> bool {
+        let index = &address.src()[1];
+        self.count() <= self.vectors.lanes_of(address.dtype())
+            && address.src().get(2).is_none_or(|gate| !self.varies(gate))
+            && stride(index, &self.range, self.free) == Some(1)
+            && (!self.vectors.aligned || self.is_aligned(index))
+    }
+
+    /// Returns whether an integer at lane 0 is a multiple of the number of lanes for all other
+    /// counters. Wrapping keeps the divisibility by powers of two.
+    fn is_aligned(&self, node: &UOp) -> bool {
+        let is_multiple = |number: i128| number % i128::from(self.count()) == 0;
+        let constant = |node: &UOp| node.as_int();
+        let is_aligned = |source: usize| self.is_aligned(&node.src()[source]);
+        *node == self.range
+            || node.dtype().is_int()
+                && match node.op() {
+                    Op::Const => constant(node).is_some_and(is_multiple),
+                    Op::Add | Op::Sub => is_aligned(0) && is_aligned(1),
+                    Op::Mul => is_aligned(0) || is_aligned(1),
+                    Op::Shl => {
+                        let shift = constant(&node.src()[1]).filter(|n| (0..31).contains(n));
+                        is_aligned(0) || shift.is_some_and(|shift| is_multiple(1 << shift))
+                    }
+                    Op::Cast => is_aligned(0),
+                    _ => false,
+                }
+    }
+}
