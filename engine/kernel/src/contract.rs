@@ -1,71 +1,63 @@
-//! Contracts multiplications and additions of floats: `x*y + z` becomes `mulacc(x, y, z)`.
+//! Pass `contract`: makes multiply-adds of sums and products of floats, by the rules of
+//! [`gradiff_rewrite::contract`], where the target has them fast.
 //!
-//! Only if the target has a fast fused multiply-add and the mode allows that the product is not
-//! rounded. The product must have no other user and be computed in the loop of the addition.
+//! The rules say what may be contracted, and the mode whether. This pass chooses where that saves
+//! an op: the product must have no other user, and be computed in the loop of the sum. In a sum
+//! over a loop the product is added to the accumulator; but not in lanes, whose products are
+//! computed in vectors and added up in pairs.
 
-use gradiff_graph::{Linear, Op, Target};
-use gradiff_rewrite::Mode;
+use gradiff_graph::{Arg, AxisKind, Op, Target, UOp};
+use gradiff_rewrite::{Options, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Contracts products into sums, if that is allowed.
-pub(crate) fn contract(mut linear: Linear, target: &Target, mode: Mode) -> Linear {
-    if !target.fma || mode == Mode::Strict {
-        return linear;
+use crate::Error;
+use crate::accumulators;
+use crate::linearize::Free;
+use crate::nodes::map_nodes;
+
+/// Contracts products and sums.
+pub(crate) fn contract(
+    root: &UOp,
+    target: &Target,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<UOp, Error> {
+    let is_product = |node: &UOp| node.op() == Op::Mul && node.dtype().is_float();
+    if !target.fma || !root.toposort().iter().any(is_product) {
+        return Ok(root.clone());
     }
-    let mut use_counts = vec![0u32; linear.uops.len()];
-    linear.uops.iter().flat_map(|uop| &uop.src).for_each(|at| use_counts[*at as usize] += 1);
-    let mut is_removed = vec![false; linear.uops.len()];
-    let mut scopes = Vec::with_capacity(linear.uops.len());
-    let (mut open, mut loop_count) = (vec![0u32], 0);
-    for position in 0..linear.uops.len() {
-        let uop = &linear.uops[position];
-        match uop.op {
-            Op::Range => {
-                loop_count += 1;
-                open.push(loop_count);
-            }
-            Op::EndRange => drop(open.pop()),
-            _ => {}
+    let is_vector =
+        |range: &UOp| matches!(range.arg(), Arg::Axis(axis) if axis.kind == AxisKind::Vector);
+    let is_ordered = |reduction: &UOp| !reduction.src()[1..].iter().any(is_vector);
+    let root = accumulators::explicit(root, is_ordered)?;
+    let rules = gradiff_rewrite::contract();
+    let free = Free::of(&root)?;
+    let order = &free.nodes;
+    let mut users: FxHashMap<&UOp, u32> = FxHashMap::default();
+    for source in order.iter().flat_map(UOp::src).filter(|source| is_product(source)) {
+        *users.entry(source).or_default() += 1;
+    }
+    // The sums that are assigned to an accumulator.
+    let assigned: FxHashSet<&UOp> =
+        order.iter().filter(|node| node.op() == Op::Assign).map(|node| &node.src()[1]).collect();
+    let is_contracted = |sum: &UOp, source: &UOp| match assigned.contains(sum) {
+        // Each loop computes products of its own.
+        true => {
+            let loops = sum.src().iter().find(|before| before.op() == Op::DefineAcc);
+            let innermost = loops.and_then(|before| before.src().last());
+            innermost.is_some_and(|range| free.of_node(range) & free.of_node(source) != 0)
         }
-        let scope = open.last().copied().unwrap_or(0);
-        scopes.push(scope);
-        if uop.op != Op::Add || !uop.dtype.is_float() {
-            continue;
+        false => users.get(source) == Some(&1),
+    };
+    map_nodes(order, |old, node| {
+        if old.op() != Op::Add {
+            return Ok(node);
         }
-        let is_product = |at: &&u32| {
-            let (at, product) = (**at as usize, &linear.uops[**at as usize]);
-            product.op == Op::Mul && use_counts[at] == 1 && scopes[at] == scope
+        let is_contracted = |number: &usize| {
+            is_product(&old.src()[*number]) && is_contracted(old, &old.src()[*number])
         };
-        let Some(number) = uop.src.iter().rposition(|at| is_product(&at)) else { continue };
-        let (product, addend) = (uop.src[number] as usize, uop.src[1 - number]);
-        // No accumulator that the product reads may be assigned in between.
-        let factors = linear.uops[product].src.clone();
-        let between = &linear.uops[product..position];
-        if between.iter().any(|uop| uop.op == Op::Assign && factors.contains(&uop.src[0])) {
-            continue;
-        }
-        let uop = &mut linear.uops[position];
-        uop.op = Op::MulAcc;
-        uop.src = factors.iter().copied().chain([addend]).collect();
-        is_removed[product] = true;
-    }
-    without(linear, &is_removed)
-}
-
-/// Removes these uops, which have no users.
-fn without(mut linear: Linear, is_removed: &[bool]) -> Linear {
-    let mut position = Vec::with_capacity(is_removed.len());
-    let mut count = 0;
-    for is_removed in is_removed {
-        position.push(count);
-        count += u32::from(!is_removed);
-    }
-    let mut number = 0;
-    linear.uops.retain(|_| {
-        number += 1;
-        !is_removed[number - 1]
-    });
-    for uop in &mut linear.uops {
-        uop.src.iter_mut().for_each(|source| *source = position[*source as usize]);
-    }
-    linear
+        let Some(number) = [1, 0].into_iter().find(is_contracted) else { return Ok(node) };
+        let sum = UOp::binary(Op::Add, node.src()[1 - number].clone(), node.src()[number].clone());
+        Ok(gradiff_rewrite::apply(&sum, &rules, options, trace).unwrap_or(node))
+    })
 }

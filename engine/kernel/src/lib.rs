@@ -7,6 +7,7 @@
 //! knows no device and no buffer: arrays are slots, and [`Target`](gradiff_graph::Target) says what
 //! a device supports.
 
+mod accumulators;
 mod cache_inputs;
 mod cascade;
 mod contract;

@@ -2,8 +2,8 @@
 //!
 //! A value depends on the ranges that it uses, except for those that a `Reduce` in between closes.
 //! It is placed in the outermost loop in which all of them are open, so that nothing is computed
-//! more often than necessary. A `Reduce` becomes an accumulator that is set before its loops,
-//! updated in them and read after them. Each `Reduce` opens loops of its own; what two of them have
+//! more often than necessary. A reduction is an accumulator that is set before its loops,
+//! assigned in them and read after them. Each reduction opens loops of its own; what two of them have
 //! in common is computed in both, and a range may be open twice (a reduction within a reduction
 //! over the same range). Each store has its own loop nest, in the order of the sink.
 //!
@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::accumulators;
 use crate::error::malformed;
 
 /// Linearizes a lowered kernel, a graph over ranges as it is after the last of [`crate::PASSES`].
@@ -26,7 +27,8 @@ pub fn linearize(root: &UOp, name: String) -> Result<Linear, Error> {
 
 /// Linearizes like [`linearize`]; all `globals` become parameters, whether they are read or not.
 pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<Linear, Error> {
-    let mut linearizer = Linearizer::new(root)?;
+    let root = accumulators::explicit(root, |_| true)?;
+    let mut linearizer = Linearizer::new(&root)?;
     for global in globals {
         linearizer.push(ROOT, Instruction::of(global, SmallVec::new()));
         linearizer.globals.push((global.clone(), linearizer.uops.len() as u32 - 1));
@@ -118,8 +120,8 @@ enum Task {
     Visit(u32, u32),
     /// Emit the node; its sources have been emitted.
     Emit(u32, u32),
-    /// Update the accumulator of the reduction `node`, whose input has been emitted in `inner`, and
-    /// close the loops up to `at`.
+    /// Assign the accumulator of the reduction `node` its next value, which has been emitted in
+    /// `inner`, and close the loops up to `at`.
     Close { node: u32, inner: u32, at: u32, accumulator: u32 },
 }
 
@@ -172,6 +174,7 @@ impl Linearizer {
                     1 << (ranges.len() - 1)
                 }
                 Op::Reduce => join(&sources[..1]) & !join(&sources[1..]),
+                Op::Assign => join(&sources[1..]) & !join(&sources[..1]),
                 Op::View | Op::ReduceAxis | Op::Iota => {
                     return Err(malformed(format!("{} after lowering", node.op())));
                 }
@@ -227,7 +230,7 @@ impl Linearizer {
                     }
                 }
                 Task::Close { node, inner, at, accumulator } => {
-                    self.accumulate(node, inner, accumulator)?;
+                    self.assign(node, inner, accumulator)?;
                     self.close(inner, at);
                     self.emitted.insert((node, at), accumulator);
                 }
@@ -242,20 +245,23 @@ impl Linearizer {
             return Ok(());
         }
         let uop = &self.nodes[node as usize];
-        if uop.op() != Op::Reduce {
+        if uop.op() != Op::Assign {
             tasks.push(Task::Emit(node, at));
             let sources = self.src[node as usize].iter().rev();
             tasks.extend(sources.map(|source| Task::Visit(*source, at)));
             return Ok(());
         }
-        let Arg::Reduce(op, _) = uop.arg() else {
-            return Err(malformed("a reduction without an op"));
+        let (before, next) = (self.src[node as usize][0], self.src[node as usize][1]);
+        let (accumulator, is_range) = (&uop.src()[0], |uop: &UOp| uop.op() == Op::Range);
+        let start = accumulator.src().first().and_then(UOp::as_const);
+        let (Op::DefineAcc, Some(start)) = (accumulator.op(), start) else {
+            return Err(malformed("an assignment of no accumulator"));
         };
-        let identity = self.constant(identity(*op, uop.dtype())?);
-        // A range of a single iteration may have become a constant.
-        let sources = self.src[node as usize][1..].iter().copied();
-        let loops: SmallVec<[u32; 4]> =
-            sources.filter(|source| self.nodes[*source as usize].op() == Op::Range).collect();
+        if !accumulator.src()[1..].iter().all(is_range) {
+            return Err(malformed("an accumulator of no loop"));
+        }
+        let identity = self.constant(start);
+        let loops: SmallVec<[u32; 4]> = SmallVec::from_slice(&self.src[before as usize][1..]);
         if self.is_empty(&loops)? {
             self.emitted.insert((node, at), identity);
             return Ok(());
@@ -265,8 +271,9 @@ impl Linearizer {
         for range in loops {
             inner = self.open(range, inner)?;
         }
+        self.emitted.insert((before, inner), accumulator);
         tasks.push(Task::Close { node, inner, at, accumulator });
-        tasks.push(Task::Visit(self.src[node as usize][0], inner));
+        tasks.push(Task::Visit(next, inner));
         Ok(())
     }
 
@@ -285,19 +292,11 @@ impl Linearizer {
         self.push(at, Instruction::new(Op::DefineAcc, dtype, src, arg))
     }
 
-    /// Emits `accumulator = op(accumulator, value)`. For a maximum it is `op(value, accumulator)`:
-    /// the NaN test of its first source is then off the critical path, which goes from iteration to
-    /// iteration through the accumulator.
-    fn accumulate(&mut self, node: u32, inner: u32, accumulator: u32) -> Result<(), Error> {
-        let uop = self.nodes[node as usize].clone();
-        let Arg::Reduce(op, _) = uop.arg() else {
-            return Err(malformed("a reduction without an op"));
-        };
-        let value = self.value(self.src[node as usize][0], inner)?;
-        let (dtype, arg) = (uop.dtype(), Arg::None);
-        let src = if *op == Op::Max { [value, accumulator] } else { [accumulator, value] };
-        let next = self.push(inner, Instruction::new(*op, dtype, src, arg.clone()));
-        self.push(inner, Instruction::new(Op::Assign, dtype, [accumulator, next], arg));
+    /// Assigns an accumulator its next value.
+    fn assign(&mut self, node: u32, inner: u32, accumulator: u32) -> Result<(), Error> {
+        let next = self.value(self.src[node as usize][1], inner)?;
+        let dtype = self.nodes[node as usize].dtype();
+        self.push(inner, Instruction::new(Op::Assign, dtype, [accumulator, next], Arg::None));
         Ok(())
     }
 
@@ -499,14 +498,6 @@ fn nesting(arg: &Arg) -> Axis {
         Axis { kind: AxisKind::Vector, number } => Axis { kind: AxisKind::Upcast, number },
         axis => axis,
     }
-}
-
-/// Returns the identity of a reduction by `op`.
-///
-/// # Errors
-/// If there is no reduction by it.
-pub(crate) fn identity(op: Op, dtype: DType) -> Result<Constant, Error> {
-    op.identity(dtype).ok_or_else(|| malformed(format!("a reduction by {op}")))
 }
 
 /// Makes the arg of a `Reduce` by this op.

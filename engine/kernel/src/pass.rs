@@ -161,6 +161,11 @@ pub const PASSES: &[GraphPass] = &[
         promise: "upcast ranges along which accesses are contiguous are of the kind of lanes",
         run: |root, ctx| choose_vectors(root, &ctx.target),
     },
+    Pass {
+        name: "contract",
+        promise: "sums of float products are multiply-adds, if that is allowed and fast",
+        run: |root, ctx| contract::contract(root, &ctx.target, &ctx.options.rewrite, ctx.trace),
+    },
 ];
 
 /// The pass between the two tables. Maps a kernel tree, which has the parameters, and its lowered
@@ -182,12 +187,6 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
         name: "fragments",
         promise: "one wmma gives all elements of a matrix product that a thread holds",
         run: |linear, _| fragments::join(linear),
-    },
-    Pass {
-        name: "contract",
-        promise: "a float product that is only added is part of a multiply-add, if allowed and \
-                  fast",
-        run: |linear, ctx| Ok(contract::contract(linear, &ctx.target, ctx.options.rewrite.mode)),
     },
     Pass {
         name: "sink",

@@ -90,9 +90,7 @@ const MEMO_CAPACITY: usize = 28;
 pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> UOp {
     let mut scope = Scope::new(rules, options, trace);
     let result = scope.rewrite(root);
-    for (index, count) in scope.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        *scope.trace.counts.entry(rules.get(index as u16).row.name).or_default() += count;
-    }
+    scope.add_counts();
     result
 }
 
@@ -103,6 +101,15 @@ impl ParsedRule {
         let (options, mut trace) = (Options::default(), Trace::default());
         self.apply_in(node, &mut Scope::new(rules, &options, &mut trace))
     }
+}
+
+/// Applies the first rule that applies to the node itself, once; `None` if there is none.
+pub fn apply(node: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> Option<UOp> {
+    let mut scope = Scope::new(rules, options, trace);
+    let after =
+        Driver { done: FxHashMap::default(), path: Vec::new(), scope: &mut scope }.step(node);
+    scope.add_counts();
+    after
 }
 
 /// Context of the rules that are tried: bounds, and the rewriting of their results.
@@ -134,6 +141,14 @@ impl<'a> Scope<'a> {
             scope: self,
         };
         driver.run(root)
+    }
+
+    /// Adds the counts of this call to the trace.
+    fn add_counts(&mut self) {
+        for (index, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let name = self.rules.get(index as u16).row.name;
+            *self.trace.counts.entry(name).or_default() += count;
+        }
     }
 
     fn is_spent(&self) -> bool {

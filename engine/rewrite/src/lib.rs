@@ -31,7 +31,7 @@ use gradiff_graph::UOp;
 use loaded::Loaded;
 
 pub use bounds::{Bounds, bounds};
-pub use driver::{Options, Step, Trace, rewrite};
+pub use driver::{Options, Step, Trace, apply, rewrite};
 pub use reduce::{substitute, varying};
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
@@ -55,6 +55,12 @@ pub fn collapse(root: &UOp, options: &Options, trace: &mut Trace) -> UOp {
 /// floor division whose operands are not negative becomes a C division, which devices have.
 pub fn late() -> Arc<RuleSet> {
     loaded::loaded().late
+}
+
+/// Sums of products as multiply-adds, for targets where these are fast. No other table has rules
+/// for multiply-adds of floats.
+pub fn contract() -> Arc<RuleSet> {
+    loaded::loaded().contract
 }
 
 /// Rewrites a node with [`symbolic`] and the default options.

@@ -14,6 +14,7 @@ pub(crate) struct Loaded {
     pub(crate) reduce: Arc<RuleSet>,
     pub(crate) collapse: Arc<RuleSet>,
     pub(crate) late: Arc<RuleSet>,
+    pub(crate) contract: Arc<RuleSet>,
 }
 
 impl Loaded {
@@ -32,6 +33,7 @@ impl Loaded {
             reduce: load(&[rules::REDUCE])?,
             collapse: load(&collapse)?,
             late: load(&[rules::LATE])?,
+            contract: load(&[rules::CONTRACT])?,
         })
     }
 }
@@ -58,7 +60,7 @@ fn with_changes(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
 }
 
 fn all_rows() -> impl Iterator<Item = &'static Rule> {
-    rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE]).flatten()
+    rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE, rules::CONTRACT]).flatten()
 }
 
 thread_local! {
@@ -106,7 +108,7 @@ pub fn rows() -> Vec<Rule> {
 
 /// The row of this name as it is in use, changed by [`with_rows`] or not.
 pub fn row(name: &str) -> Option<Rule> {
-    let Loaded { symbolic, reduce, late, .. } = loaded();
+    let Loaded { symbolic, reduce, late, contract, .. } = loaded();
     let in_set = |set: &Arc<RuleSet>| set.rules().find(|rule| rule.name == name).copied();
-    [symbolic, reduce, late].iter().find_map(in_set)
+    [symbolic, reduce, late, contract].iter().find_map(in_set)
 }

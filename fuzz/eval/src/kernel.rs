@@ -138,23 +138,25 @@ impl Evaluation<'_> {
                 Ok(Array { domain, data: (0..count).map(element).collect() })
             }
             (Op::ReduceAxis, Arg::Reduce(op, axes)) => {
-                let dims: Vec<Dim> = axes.iter().map(|axis| Dim::Axis(*axis as usize)).collect();
-                self.reduce(*op, node, &dims)
+                let value = &node.src()[0];
+                let is_reduced = |(dim, _): &&(Dim, usize)| matches!(dim, Dim::Axis(axis) if axes.contains(&(*axis as i64)));
+                let loops = self.values[value].domain.iter().filter(is_reduced).cloned();
+                self.accumulate(*op, &reduced(*op, value), loops.collect())
             }
             (Op::Reduce, Arg::Reduce(op, _)) => {
-                let mut dims = Vec::new();
-                let ranges = &node.src()[1..];
-                for (number, range) in ranges.iter().enumerate() {
-                    if range.op() != Op::Range || ranges[..number].contains(range) {
-                        return Err(malformed(format!("a reduction over {}", range.op())));
-                    }
-                    dims.extend(self.values[range].domain.iter().map(|(dim, _)| dim.clone()));
-                }
-                self.reduce(*op, node, &dims)
+                let loops = self.loops(&node.src()[1..])?;
+                self.accumulate(*op, &reduced(*op, &node.src()[0]), loops)
+            }
+            (Op::Assign, _) => {
+                let [before, next] = [&node.src()[0], &node.src()[1]];
+                let src: SmallVec<[Option<&UOp>; 3]> =
+                    next.src().iter().map(|src| Some(src).filter(|src| *src != before)).collect();
+                self.accumulate(next.op(), &src, self.loops(&before.src()[1..])?)
             }
             (Op::Wmma, Arg::TensorCore(core)) => self.product(node, core),
             // Their users read them.
-            (Op::DefineGlobal | Op::DefineLocal | Op::Index | Op::Iota, _) => Ok(scalar(None)),
+            (Op::DefineGlobal | Op::DefineLocal | Op::DefineAcc, _) => Ok(scalar(None)),
+            (Op::Index | Op::Iota, _) => Ok(scalar(None)),
             (Op::Store | Op::Barrier, _) => Ok(scalar(None)),
             (op, _) if op.is_elementwise() => {
                 let arrays: SmallVec<[&Array; 4]> =
@@ -336,34 +338,46 @@ impl Evaluation<'_> {
         Ok(Array { domain, data })
     }
 
-    /// Reduces source 0 over some of its dimensions, in row-major order, starting with the
-    /// identity.
-    fn reduce(&self, op: Op, node: &UOp, reduced: &[Dim]) -> Result<Array, String> {
-        let source = &self.values[&node.src()[0]];
-        let mut loops: Domain = SmallVec::new();
-        for range in node.src()[1..].iter().flat_map(|range| &self.values[range].domain) {
-            loops.push(range.clone());
+    /// Returns the dimensions of the ranges that a reduction runs over.
+    fn loops(&self, ranges: &[UOp]) -> Result<Domain, String> {
+        let mut loops = Domain::new();
+        for (number, range) in ranges.iter().enumerate() {
+            if range.op() != Op::Range || ranges[..number].contains(range) {
+                return Err(malformed(format!("a reduction over {}", range.op())));
+            }
+            loops.extend(self.values[range].domain.iter().cloned());
         }
-        if node.op() == Op::ReduceAxis {
-            let inner = source.domain.iter().filter(|(dim, _)| reduced.contains(dim));
-            loops.extend(inner.cloned());
-        }
-        let outer = source.domain.iter().filter(|(dim, _)| !reduced.contains(dim)).cloned();
-        let mut domain: Domain = outer.collect();
+        Ok(loops)
+    }
+
+    /// Runs loops in row-major order, with an accumulator that starts with the identity and becomes
+    /// the op of these sources in each iteration; `None` is the accumulator itself.
+    fn accumulate(&self, op: Op, src: &[Option<&UOp>], loops: Domain) -> Result<Array, String> {
+        let sources: SmallVec<[&UOp; 2]> = src.iter().flatten().copied().collect();
+        let dtype = sources.first().ok_or_else(|| malformed("a reduction of nothing"))?.dtype();
+        let arrays: SmallVec<[&Array; 4]> =
+            sources.iter().map(|source| &self.values[*source]).collect();
+        let is_reduced = |dim: &Dim| loops.iter().any(|(reduced, _)| reduced == dim);
+        let mut domain = union(&arrays)?;
+        domain.retain(|(dim, _)| !is_reduced(dim));
         let (count, iterations) = (elements(&domain)?, elements(&loops)?);
-        let start = scalar::identity(op, node.dtype());
+        let start = scalar::identity(if op == Op::MulAcc { Op::Add } else { op }, dtype);
         let start = start.ok_or_else(|| malformed(format!("a reduction by {op}")))?;
         let outer = domain.len();
         domain.extend(loops);
         let mut data = vec![Some(start); count];
         let mut position = 0;
-        visit(&domain, &[source], |offsets| {
+        visit(&domain, &arrays, |offsets| {
             let accumulator = &mut data[position / iterations.max(1)];
-            *accumulator = match (*accumulator, source.data[offsets[0]]) {
+            let mut values = arrays.iter().zip(offsets).map(|(array, offset)| array.data[*offset]);
+            *accumulator = match arrays.len() {
                 // A reduction of single elements adds nothing: -0.0 stays -0.0.
-                (_, element) if iterations == 1 => element,
-                (Some(reduced), Some(value)) => scalar::reduce(op, reduced, value),
-                _ => None,
+                1 if iterations == 1 => values.next().flatten(),
+                _ => {
+                    let src: Option<SmallVec<[Constant; 3]>> =
+                        src.iter().map(|x| x.map_or(*accumulator, |_| values.next()?)).collect();
+                    src.and_then(|src| scalar::evaluate(op, dtype, &src))
+                }
             };
             position += 1;
             Ok(())
@@ -553,6 +567,12 @@ fn for_each_offset(
         }
     }
     Ok(())
+}
+
+/// The sources of a reduction of a value, in the order of [`scalar::reduce`]; `None` is the value so
+/// far.
+fn reduced(op: Op, value: &UOp) -> [Option<&UOp>; 2] {
+    if op == Op::Max { [Some(value), None] } else { [None, Some(value)] }
 }
 
 /// Describes a graph that is not a kernel.

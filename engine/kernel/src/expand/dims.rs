@@ -100,7 +100,7 @@ impl<'a> Dims<'a> {
                         bits |= around & unroll & !self.around[source];
                     }
                 }
-                if let Some((accumulator, _)) = self.accumulation(position) {
+                if let Some(accumulator) = self.accumulation(position) {
                     // A loop-invariant value is still accumulated once per iteration.
                     bits |= around & upcast & !self.around[accumulator as usize];
                 }
@@ -132,20 +132,16 @@ impl<'a> Dims<'a> {
         self.opened_at(position).map_or(0, |bit| 1 << bit)
     }
 
-    /// Returns the accumulator and the value of an accumulation: this uop is
-    /// `op(accumulator, value)`, in either order, and the next one assigns it to the accumulator.
-    /// Both are emitted together for each iteration, since the next one reads the new value.
-    pub(super) fn accumulation(&self, position: usize) -> Option<(u32, u32)> {
+    /// Returns the accumulator of an accumulation: this uop reads it, and the next one assigns it
+    /// the result. Both are emitted together for each iteration, since the next one reads the new
+    /// value.
+    pub(super) fn accumulation(&self, position: usize) -> Option<u32> {
         let uop = &self.linear.uops[position];
         let next = self.linear.uops.get(position + 1)?;
         if next.op != Op::Assign || next.src[1] != position as u32 {
             return None;
         }
-        match uop.src[..] {
-            [x, y] if x == next.src[0] => Some((x, y)),
-            [x, y] if y == next.src[0] => Some((y, x)),
-            _ => None,
-        }
+        uop.src.iter().copied().find(|source| *source == next.src[0])
     }
 }
 

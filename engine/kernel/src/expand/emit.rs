@@ -198,7 +198,10 @@ impl Emitter<'_> {
         let Some(lanes) = &self.lanes else { return };
         let (VectorAxis { bit, count }, form) = (lanes.axis, lanes.required[position]);
         let uop = self.linear.uops[position].clone();
-        let Some((accumulator, value)) = self.dims.accumulation(position) else { return };
+        let Some(accumulator) = self.dims.accumulation(position) else { return };
+        let Some(value) = uop.src.iter().copied().find(|source| *source != accumulator) else {
+            return;
+        };
         let varies = |source: u32| self.varies[source as usize] >> bit & 1 == 1;
         let (is_shared, is_invariant) = (!varies(accumulator), !varies(value));
         if !is_shared && form & VECTOR != 0 {

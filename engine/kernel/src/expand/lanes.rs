@@ -316,12 +316,18 @@ impl Candidate<'_> {
                 }
                 _ => {}
             }
-            if let Some((accumulator, value)) = self.dims.accumulation(position) {
+            if let Some(accumulator) = self.dims.accumulation(position) {
                 // All lanes are reduced into an accumulator that does not vary along them.
-                let reduced = if self.varies(accumulator) { accumulator } else { value };
-                let form = if is_native[reduced as usize] { VECTOR } else { SCALARS };
+                let is_shared = !self.varies(accumulator);
+                let is_value = |source: &&u32| **source != accumulator;
+                let values = uop.src.iter().filter(is_value);
+                let is_vector = match values.clone().next() {
+                    Some(value) if is_shared => is_native[*value as usize],
+                    _ => is_native[accumulator as usize],
+                };
+                let form = if is_vector { VECTOR } else { SCALARS };
                 required[position] = form;
-                self.require(&mut required, value, form);
+                values.for_each(|value| self.require(&mut required, *value, form));
                 continue;
             }
             let forms = required[position];

@@ -5,7 +5,8 @@ use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, Sources, UOp};
 use super::legal::{Loop, Loops, check, loops};
 use super::{Opt, OptOp, Setting, tensor_cores};
 use crate::Error;
-use crate::linearize::{identity, reduce_arg};
+use crate::accumulators::identity;
+use crate::linearize::reduce_arg;
 use crate::nodes::map_nodes;
 
 /// Applies an opt; the result is not simplified.

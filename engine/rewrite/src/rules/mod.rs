@@ -33,6 +33,7 @@ mod algebra;
 mod boolean;
 mod cast;
 mod compare;
+mod contract;
 mod divmod;
 mod float;
 mod late;
@@ -61,3 +62,6 @@ pub(crate) const REDUCE: &[Rule] = reduce::REDUCE;
 
 /// The table of [`crate::late`].
 pub(crate) const LATE: &[Rule] = late::LATE;
+
+/// The table of [`crate::contract`].
+pub(crate) const CONTRACT: &[Rule] = contract::CONTRACT;

@@ -332,7 +332,7 @@ pub(crate) fn passed(
 
 /// Returns whether a kernel pass runs rules.
 fn is_rules(pass: &str) -> bool {
-    matches!(pass, "symbolic" | "symbolic-again" | "late" | "collapse")
+    matches!(pass, "symbolic" | "symbolic-again" | "late" | "contract" | "collapse")
 }
 
 /// Blames a kernel pass whose outputs are wrong; if it runs rules, with the application that made

@@ -116,7 +116,8 @@ fn trace(case: &Case, mut trace: Trace) -> Trace {
     trace
 }
 
-/// The linear kernels of a program. Rules that apply in fast mode alone are traced as well.
+/// The linear kernels of a program. Rules that apply in fast mode alone, or for targets with fast
+/// multiply-adds, are traced as well.
 fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> {
     let configuration = Configuration::default();
     let schedule = stages::scheduled(&stages::graph(program)?, &configuration)?;
@@ -125,10 +126,14 @@ fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> 
     let mut fast_trace =
         Trace { steps: trace.steps.as_ref().map(|_| Vec::new()), ..Trace::default() };
     for item in &schedule.items {
-        gradiff::kernel::lower(&item.ast, &Target::default(), &fast, &mut fast_trace)
+        let target = Target { fma: true, ..Target::default() };
+        gradiff::kernel::lower(&item.ast, &target, &fast, &mut fast_trace)
             .map_err(|error| error.to_string())?;
     }
-    let is_fast = |name: &str| rules().any(|rule| rule.name == name && rule.claim == Claim::Finite);
+    let is_fast = |name: &str| {
+        let is_named = |rule: &Rule| rule.name == name && rule.claim == Claim::Finite;
+        name.starts_with("contract/") || rules().any(|rule| is_named(&rule))
+    };
     trace.counts.extend(fast_trace.counts.into_iter().filter(|(name, _)| is_fast(name)));
     let steps = fast_trace.steps.into_iter().flatten().filter(|step| is_fast(step.rule));
     if let Some(known) = &mut trace.steps {

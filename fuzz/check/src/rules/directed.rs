@@ -39,8 +39,9 @@ pub fn directed(rule: &Rule, row: &Rule, number: u64, state: &mut u64) -> Option
     let turn = if is_shared { number / 2 } else { number };
     let dtype = dtypes[turn as usize % dtypes.len()];
     let graph = instance(rule, dtype, &mut dice)?;
-    // The checker of expressions does not run the late rules.
-    let expr = if rule.name.starts_with("late/") { None } else { written(&graph) };
+    // The checker of expressions runs neither the late rules nor those that contract.
+    let is_last = ["late/", "contract/"].iter().any(|table| rule.name.starts_with(table));
+    let expr = if is_last { None } else { written(&graph) };
     Some(expr.map_or(Subject::Graph(graph), Subject::Expr))
 }
 /// The dtypes to choose from, before the rule's own types are considered.

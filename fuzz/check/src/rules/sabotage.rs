@@ -8,7 +8,7 @@
 
 use gradiff::graph::{Op, UOp};
 use gradiff::rewrite::{
-    Claim, Mode, Options, Rule, RuleSet, Trace, collapse, late, rewrite, symbolic,
+    Claim, Mode, Options, Rule, RuleSet, Trace, collapse, contract, late, rewrite, symbolic,
 };
 use gradiff_corpus::{Case, CaseFile, Expect, ExprCase, Program};
 use gradiff_rules::mutate::Mutant;
@@ -306,7 +306,8 @@ fn killed_by_form(form: &Form) -> Option<Death> {
 fn fires(rule: &Rule, graph: &UOp) -> bool {
     let is_applied = |(mode, _): &(Mode, Claim)| {
         let mut trace = Trace::default();
-        outcome(graph, *mode, &mut trace);
+        let [_, last] = outcome(graph, *mode, &mut trace);
+        rewritten(&last, &contract(), *mode, None, &mut trace);
         trace.counts.contains_key(rule.name)
     };
     crate::catch(|| MODES.iter().any(is_applied)).unwrap_or(true)
@@ -385,17 +386,18 @@ fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
     let text = || culprit::short(graph);
     let mut trace = Trace::default();
     let [simple, last] = outcome(graph, mode, &mut trace);
+    let contracted = rewritten(&last, &contract(), mode, None, &mut trace);
     if culprit::is_endless(&trace) {
         return Err(format!("simplifying {} does not end", text()));
     }
-    let is_checked = mode != Mode::Strict && {
+    let is_checked = mode != Mode::Strict && contracted == last && {
         let strict = outcome(graph, Mode::Strict, &mut Trace::default());
         strict == [simple.clone(), last.clone()]
     };
     if is_checked || mode == Mode::Fast && !graph.dtype().is_float() {
         return Ok(());
     }
-    let mut results = vec![&simple, &last];
+    let mut results = vec![&simple, &last, &contracted];
     results.dedup();
     for after in results.into_iter().filter(|after| *after != graph) {
         if let Some(words) = witness(graph, after, claim, &Hint::new()) {
@@ -427,7 +429,7 @@ impl Death {
     pub fn passes(&self, mutant: &Mutant) -> bool {
         let pass = self.pass.as_deref().unwrap_or_default();
         match mutant.rule.name.split_once('/') {
-            Some(("late", _)) => pass == "late",
+            Some((table @ ("late" | "contract"), _)) => pass == table,
             Some(("reduce", _)) => pass == "collapse",
             _ => pass.starts_with("symbolic") || pass == "collapse",
         }
@@ -447,7 +449,7 @@ fn blame(subject: &Subject) -> Option<Culprit> {
                 !matches!(crate::catch(|| examine(graph, **mode)), Ok(Ok(())))
             };
             let (mode, claim) = *MODES.iter().find(is_wrong)?;
-            let (symbolic, late) = (symbolic(), late());
+            let (symbolic, late, contract) = (symbolic(), late(), contract());
             if has_reduction(graph) {
                 let run = |fuel, trace: &mut Trace| collapsed(graph, mode, fuel, trace);
                 return in_pass(graph, &run, "collapse", claim);
@@ -457,7 +459,12 @@ fn blame(subject: &Subject) -> Option<Culprit> {
             culprit.or_else(|| {
                 let simple = crate::catch(|| first(None, &mut Trace::default())).ok()?;
                 let last = |fuel, trace: &mut Trace| rewritten(&simple, &late, mode, fuel, trace);
-                in_pass(graph, &last, "late", claim)
+                in_pass(graph, &last, "late", claim).or_else(|| {
+                    let last = crate::catch(|| last(None, &mut Trace::default())).ok()?;
+                    let contracted =
+                        |fuel, trace: &mut Trace| rewritten(&last, &contract, mode, fuel, trace);
+                    in_pass(graph, &contracted, "contract", claim)
+                })
             })
         }
     }

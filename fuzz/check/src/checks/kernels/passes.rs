@@ -19,7 +19,7 @@ use crate::checks::calls::Draw;
 /// Prefix of this check's reports.
 pub(super) const PREFIX: &str = "pass over uops";
 
-/// Targets whose passes are tried, none of which contracts a product and a sum.
+/// Targets whose passes are tried.
 const TARGETS: [&str; 5] = ["plain", "groups", "short-vectors", "vectors", "llvm"];
 
 /// Draws a kernel and runs each pass over linear uops on it.
@@ -67,7 +67,7 @@ fn with_arrays_first(kernel: &Linear) -> Linear {
 }
 
 fn check_passes(kernel: &Linear, name: &str, draw: &mut Draw) -> Result<(), String> {
-    let target = Target { fma: false, ..Target::of(name) };
+    let target = Target::of(name);
     let mut before: Vec<Elements> = Vec::new();
     for (global, dtype) in kernel.globals() {
         let mut value = || match crate::models::linear::is_stored(kernel, global.slot) {
