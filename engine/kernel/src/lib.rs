@@ -27,7 +27,6 @@ mod pass;
 mod prefetch;
 mod reassociate;
 mod shape;
-mod sink;
 mod transcendental;
 
 pub use error::Error;

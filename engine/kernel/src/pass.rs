@@ -15,7 +15,7 @@ use crate::error::malformed;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
-    prefetch, reassociate, shape, sink,
+    prefetch, reassociate, shape,
 };
 
 /// The user's choices for lowering a kernel.
@@ -187,14 +187,6 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
         name: "fragments",
         promise: "one wmma gives all elements of a matrix product that a thread holds",
         run: |linear, _| fragments::join(linear),
-    },
-    Pass {
-        name: "sink",
-        promise: "broadcast scalars and new values of accumulators are right before their use",
-        run: |linear, ctx| match ctx.target.vectors.alu {
-            true => Ok(sink::sink_to_use(linear)),
-            false => Ok(linear),
-        },
     },
 ];
 

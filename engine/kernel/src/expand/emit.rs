@@ -26,6 +26,7 @@ pub(super) fn emit(dims: &Dims<'_>, vectors: Vectors) -> Linear {
         constant_numbers: FxHashMap::default(),
         splats: Vec::new(),
         known: Known::of(dims),
+        deferred: Vec::new(),
     };
     emitter.walk(0, linear.uops.len(), 0);
     emitter.finish()
@@ -71,6 +72,8 @@ struct Emitter<'a> {
     /// Broadcasts of constants: the number of the constant, and the number of lanes.
     splats: Vec<(u32, u8)>,
     known: Known,
+    /// The loads that wait for their first use, each with the counters of all ranges.
+    deferred: Vec<(usize, SmallVec<[i64; 8]>)>,
 }
 
 impl Emitter<'_> {
@@ -122,6 +125,15 @@ impl Emitter<'_> {
     /// Emits uops for each iteration of these ranges (bits).
     fn emit_all(&mut self, positions: std::ops::Range<usize>, bits: u64) {
         let start = positions.start;
+        if self.ends_block(start) {
+            self.emit_deferred();
+        }
+        if self.is_deferred(start) {
+            self.for_each_iteration(bits, &mut |emitter| {
+                emitter.deferred.push((start, SmallVec::from_slice(&emitter.counters)));
+            });
+            return;
+        }
         let lane_bit = bits & self.lanes.as_ref().map_or(0, |lanes| 1 << lanes.axis.bit);
         self.for_each_iteration(bits & !lane_bit, &mut |emitter| {
             if lane_bit == 0 {
@@ -141,6 +153,38 @@ impl Emitter<'_> {
         self.counters[rows.bit] = ALL;
         self.for_each_iteration(bits & !(1 << rows.bit), &mut |emitter| emitter.emit(start));
         self.rows = None;
+    }
+
+    /// Returns whether a uop waits for its first use: a load of a scalar that is broadcast, so that
+    /// the registers hold the accumulators of a tile.
+    fn is_deferred(&self, position: usize) -> bool {
+        let is_broadcast = |lanes: &Lanes| lanes.required[position] == SPLAT;
+        self.linear.uops[position].op == Op::Load && self.lanes.as_ref().is_some_and(is_broadcast)
+    }
+
+    /// Returns whether deferred loads must be emitted before a uop, since it changes memory or
+    /// begins or ends a loop.
+    fn ends_block(&self, position: usize) -> bool {
+        let op = self.linear.uops[position].op;
+        matches!(op, Op::Range | Op::EndRange | Op::Store | Op::Barrier)
+    }
+
+    /// Emits the loads that still wait for a use.
+    fn emit_deferred(&mut self) {
+        for (position, counters) in std::mem::take(&mut self.deferred) {
+            let before = std::mem::replace(&mut self.counters, counters.into_vec());
+            self.emit(position);
+            self.counters = before;
+        }
+    }
+
+    /// Emits a deferred load at the current counters, if it still waits.
+    fn emit_if_deferred(&mut self, position: usize) {
+        if self.is_deferred(position) {
+            let rows = self.rows.take();
+            self.emit(position);
+            self.rows = rows;
+        }
     }
 
     /// Calls `emit` at each iteration of these ranges (bits).
@@ -367,6 +411,7 @@ impl Emitter<'_> {
 
     /// Returns the value of a source at the current counters.
     fn source(&mut self, position: usize) -> Value {
+        self.emit_if_deferred(position);
         match self.dims.opened_at(position) {
             Some(bit) => {
                 let dtype = self.linear.uops[position].dtype;
@@ -390,6 +435,7 @@ impl Emitter<'_> {
             // An accumulator with a scalar for each lane is gathered where it is read.
             return known.unwrap_or_else(|| self.gather(position));
         }
+        self.emit_if_deferred(position);
         if let Some(known) = self.emitted.get(&self.splat_key(position)) {
             return *known;
         }
