@@ -2,10 +2,10 @@
 //!
 //! A value depends on the ranges that it uses, except for those that a `Reduce` in between closes.
 //! It is placed in the outermost loop in which all of them are open, so that nothing is computed
-//! more often than necessary. A reduction is an accumulator that is set before its loops,
-//! assigned in them and read after them. Each reduction opens loops of its own; what two of them have
-//! in common is computed in both, and a range may be open twice (a reduction within a reduction
-//! over the same range). Each store has its own loop nest, in the order of the sink.
+//! more often than necessary. A reduction is an accumulator that is set before its loops, assigned
+//! in them and read after them. Each reduction opens loops of its own; what two of them have in
+//! common is computed in both, and a range may be open twice (a reduction within a reduction over
+//! the same range). Each store has its own loop nest, in the order of the sink.
 //!
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 

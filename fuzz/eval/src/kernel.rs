@@ -139,7 +139,10 @@ impl Evaluation<'_> {
             }
             (Op::ReduceAxis, Arg::Reduce(op, axes)) => {
                 let value = &node.src()[0];
-                let is_reduced = |(dim, _): &&(Dim, usize)| matches!(dim, Dim::Axis(axis) if axes.contains(&(*axis as i64)));
+                let is_reduced = |(dim, _): &&(Dim, usize)| match dim {
+                    Dim::Axis(axis) => axes.contains(&(*axis as i64)),
+                    Dim::Range(..) => false,
+                };
                 let loops = self.values[value].domain.iter().filter(is_reduced).cloned();
                 self.accumulate(*op, &reduced(*op, value), loops.collect())
             }
@@ -569,8 +572,8 @@ fn for_each_offset(
     Ok(())
 }
 
-/// The sources of a reduction of a value, in the order of [`scalar::reduce`]; `None` is the value so
-/// far.
+/// The sources of a reduction of a value, in the order of [`scalar::reduce`]; `None` is the value
+/// so far.
 fn reduced(op: Op, value: &UOp) -> [Option<&UOp>; 2] {
     if op == Op::Max { [Some(value), None] } else { [None, Some(value)] }
 }

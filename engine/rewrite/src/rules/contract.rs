@@ -9,5 +9,5 @@ pub(super) const CONTRACT: &[Rule] = &[
     row("contract/product", (Types::LongFloats, Value),
         "(add z (mul x y))", "(mulacc x y z)",
         "",
-        "one op instead of two; not Bits: a multiply-add may round its product, as the sum does, or not", ""),
+        "one op for two; not Bits: a multiply-add may round its product or not", ""),
 ];
