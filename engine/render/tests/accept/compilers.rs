@@ -116,7 +116,7 @@ fn naga_check(text: &str, capabilities: Capabilities) -> Result<(), String> {
 
 /// The include flag for the harness's host versions of the headers of CUDA and Metal.
 pub(crate) const STAND_INS: &str =
-    concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../fuzz/check/src/texts/stand_ins");
+    concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../fuzz/check/src/backends/texts/stand_ins");
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/accept/nvidia.py");
 
