@@ -47,7 +47,7 @@ fn with_changes(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
         let same_name = tables.iter_mut().flatten().find(|known| known.name == row.name);
         if let Some(same_name) = same_name {
             *same_name = *row;
-        } else if !all_rows().any(|known| known.name == row.name) {
+        } else if !all_tables().flatten().any(|known| known.name == row.name) {
             let is_for_row = |table: &&mut Vec<Rule>| {
                 table.first().is_some_and(|first| table_of(first.name) == table_of(row.name))
             };
@@ -59,8 +59,9 @@ fn with_changes(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
     tables
 }
 
-fn all_rows() -> impl Iterator<Item = &'static Rule> {
-    rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE, rules::CONTRACT]).flatten()
+/// All tables, in order.
+fn all_tables() -> impl Iterator<Item = &'static [Rule]> {
+    rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE, rules::CONTRACT])
 }
 
 thread_local! {
@@ -103,7 +104,8 @@ pub fn is_changed() -> bool {
 
 /// All rows of all tables, in order.
 pub fn rows() -> Vec<Rule> {
-    all_rows().copied().collect()
+    let tables: Vec<&[Rule]> = all_tables().collect();
+    with_changes(&tables, &[]).concat()
 }
 
 /// The row of this name as it is in use, changed by [`with_rows`] or not.
