@@ -35,6 +35,7 @@ use ptx::{ptx, ptx_definition, ptx_prelude};
 use wgsl::{wgsl, wgsl_core, wgsl_definition, wgsl_prelude};
 
 /// A language that kernels can be rendered in.
+#[derive(Debug)]
 pub struct Language {
     /// The name of the language on the command line.
     pub name: &'static str,

@@ -20,7 +20,9 @@ pub use backends::engine::{
 };
 pub use backends::panics::catch;
 pub use blame::culprit::Culprit;
-pub use blame::{Blame, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect};
+pub use blame::{
+    Blame, Crate, Stage, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect,
+};
 pub use checks::calls::{check_calls, check_chain, check_runtime, crate_of_calls};
 pub use checks::equal::{Equal, equal_views};
 pub use checks::exprs::{check_expr, to_uop};
@@ -41,7 +43,7 @@ pub use judge::agree::{Failure, Kind, Tally, agree, agree_in_steps};
 pub use judge::canary::{Canary, Judge, canaries, check_canaries};
 pub use judge::coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use judge::expects::check_expects;
-pub use models::stages::{Shown, show};
+pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::simpler_cases;
 pub use report::snap;

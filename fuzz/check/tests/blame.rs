@@ -28,7 +28,7 @@ fn blamed(rows: &[Rule], text: &str) -> Option<Blame> {
 /// The rule that is blamed for a case while the rows are in the tables.
 fn culprit(rows: &[Rule], text: &str) -> Culprit {
     let blame = blamed(rows, text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
-    assert_eq!(blame.crate_name, "rewrite", "{blame}");
+    assert_eq!(blame.crate_name, gradiff_check::Crate::Rewrite, "{blame}");
     blame.rule.clone().unwrap_or_else(|| panic!("no rule is named: {blame}"))
 }
 

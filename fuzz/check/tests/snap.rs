@@ -7,7 +7,7 @@ use gradiff::graph::text::parse_linears;
 use gradiff::graph::verify::verify_kernel;
 use gradiff::graph::{Arg, Constant, Instruction, Linear, Op};
 use gradiff_check::snap::{Class, Files, Row, diff};
-use gradiff_check::{Shown, show};
+use gradiff_check::{Form, Shown, show};
 
 /// All snapshots of the repository.
 fn snapshots() -> Files {
@@ -64,7 +64,7 @@ fn kernels_of_vectors_and_groups_read_back() {
     for (number, case) in gradiff_check::embedded_cases().iter().enumerate() {
         let grouped = opts.iter().map(|opts| ("groups", *opts));
         for (target, opts) in grouped.chain([("vectors", None), ("cuda", None)]) {
-            let shown = Shown { stage: "uops", opts, target: Some(target) };
+            let shown = Shown { form: Form::Uops, opts, target: Some(target) };
             // Some cases are not programs, some kernels do not allow the opt.
             let Ok(text) = show(case, shown) else { continue };
             if text.trim().is_empty() {
@@ -528,7 +528,7 @@ fn optimisations_keep_the_meaning() {
     let mut counts = std::collections::BTreeMap::new();
     for (number, case) in gradiff_check::embedded_cases().iter().enumerate() {
         let uops = |opts, target| {
-            let text = show(case, Shown { stage: "uops", opts, target: Some(target) });
+            let text = show(case, Shown { form: Form::Uops, opts, target: Some(target) });
             text.ok().filter(|text| !text.trim().is_empty())
         };
         let Some(plain) = uops(Some(&[]), "plain") else { continue };

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use gradiff_check::Form;
 
 /// Runs random tensor programs on every backend, judged by an independent reference evaluator.
 #[derive(Parser, Debug)]
@@ -404,7 +405,7 @@ pub(crate) struct Show {
     pub(crate) file: PathBuf,
     /// The stage, or the language.
     #[arg(long, default_value = "c")]
-    pub(crate) stage: String,
+    pub(crate) stage: Form,
     /// Optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. Default: for a
     /// language or a target, those that the engine chooses; otherwise none.
     #[arg(long)]

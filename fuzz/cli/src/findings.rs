@@ -489,7 +489,7 @@ fn signature(program: &Program, failure: &CheckFailure, blame: Option<&Blame>) -
     if let Some(culprit) = blame.and_then(|blame| blame.rule.as_ref()) {
         return format!("{} {}", failure.kind.name(), culprit.rule);
     }
-    let stage = blame.map_or("", |blame| blame.stage.as_str());
+    let stage = blame.map_or("", |blame| blame.stage.name());
     let word = |statement: &Statement| {
         let line = statement.to_string();
         line.split_whitespace().next().unwrap_or_default().to_string()

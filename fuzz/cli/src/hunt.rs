@@ -339,8 +339,8 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
                 let culprit = blame.and_then(|blame| blame.rule.as_ref());
                 json!({"story": record.description(), "count": record.count,
                        "statements": finding.program.statements.len(),
-                       "stage": blame.map(|b| b.stage.clone()),
-                       "crate": blame.map(|b| b.crate_name.clone()),
+                       "stage": blame.map(|b| b.stage.name()),
+                       "crate": blame.map(|b| b.crate_name.name()),
                        "rule": culprit.map(|culprit| culprit.rule.clone())})
             }
             Form::Sequence(sequence, _) => {

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use gradiff_check::{Blame, Failure as CheckFailure, Kind, Tally};
+use gradiff_check::{Blame, Crate, Failure as CheckFailure, Kind, Stage, Tally};
 use gradiff_corpus::Program;
 
 use crate::Failure;
@@ -14,7 +14,7 @@ use crate::cpu;
 use crate::out::clean;
 use crate::sequence::{Sequence, ranges};
 use crate::worker::{
-    parse_answer, parse_blame, parse_canary, parse_problems, parse_stage, parse_unusable, to_hex,
+    parse_answer, parse_blame, parse_canary, parse_place, parse_problems, parse_unusable, to_hex,
 };
 
 /// Interval at which the limits of a worker and requests to end are checked.
@@ -103,22 +103,22 @@ pub(crate) struct Results {
     pub(crate) deaths: Vec<Death>,
 }
 
-/// Stage of a worker's work, which it names before it begins.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stage {
-    /// The backend that runs programs, or the stage that blame evaluates.
-    pub(crate) name: String,
-    /// The crate of the engine to which the stage belongs; empty for a backend.
-    pub(crate) crate_name: String,
+/// The part of the work that a worker is about to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The backend, or the oracle, that runs programs.
+    Backend(String),
+    /// The stage that blame evaluates, and its crate.
+    Stage(Stage, Crate),
 }
 
 /// Outcome of a request.
 enum Reply {
     Answer(String),
-    /// The worker died: how, and at which stage.
-    Died(String, Stage),
-    /// The worker exceeded a limit: which one, and at which stage.
-    Hung(String, Stage),
+    /// The worker died: how, and where if it had begun.
+    Died(String, Option<Place>),
+    /// The worker exceeded a limit: which one, and where if it had begun.
+    Hung(String, Option<Place>),
     /// The worker's backends cannot be opened: why.
     Unusable(String),
 }
@@ -273,8 +273,7 @@ impl Client {
         let history = std::mem::take(&mut process.history);
         let how = process.end();
         let sequence = self.sequence(history);
-        is_dead
-            .then(|| Death { failure: self.loss(Reply::Died(how, Stage::default())).1, sequence })
+        is_dead.then(|| Death { failure: self.loss(Reply::Died(how, None)).1, sequence })
     }
 
     fn end(&mut self) {
@@ -343,10 +342,10 @@ impl Client {
             Reply::Answer(line) => parsed(&line, parse_blame),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
             // The stage at which the worker died or hung is to blame.
-            Reply::Died(detail, stage) | Reply::Hung(detail, stage) => {
-                let (stage, crate_name) = match stage.crate_name.is_empty() {
-                    true => ("run".to_string(), "runtime".to_string()),
-                    false => (stage.name, stage.crate_name),
+            Reply::Died(detail, place) | Reply::Hung(detail, place) => {
+                let (stage, crate_name) = match place {
+                    Some(Place::Stage(stage, crate_name)) => (stage, crate_name),
+                    _ => (Stage::Run, Crate::Runtime),
                 };
                 Ok(Some(Blame { stage, crate_name, detail, rule: None }))
             }
@@ -356,24 +355,27 @@ impl Client {
     /// Returns the counts and the failure for a dead, hung or unusable worker.
     fn loss(&self, reply: Reply) -> (Tally, CheckFailure) {
         let mut tally = Tally { programs: 1, ..Tally::default() };
-        let (kind, detail, stage) = match reply {
-            Reply::Hung(how, stage) => {
+        let (kind, detail, place) = match reply {
+            Reply::Hung(how, place) => {
                 tally.timeouts = 1;
-                (Kind::Timeout, how, stage)
+                (Kind::Timeout, how, place)
             }
-            Reply::Died(how, stage) => {
+            Reply::Died(how, place) => {
                 tally.crashes = 1;
-                (Kind::Crash, how, stage)
+                (Kind::Crash, how, place)
             }
             Reply::Unusable(why) => {
                 tally.environment = 1;
-                (Kind::Environment, why, Stage::default())
+                (Kind::Environment, why, None)
             }
             Reply::Answer(_) => unreachable!("a worker that answers is not lost"),
         };
-        let names = self.settings.backends.iter().filter_map(|word| word.split(':').next());
-        let is_known = names.into_iter().any(|name| name == stage.name);
-        let backend = if is_known { stage.name } else { self.settings.backends.join(",") };
+        let backends = &self.settings.backends;
+        let mut names = backends.iter().filter_map(|word| word.split(':').next());
+        let backend = match place {
+            Some(Place::Backend(name)) if names.any(|known| known == name) => name,
+            _ => backends.join(","),
+        };
         (tally, CheckFailure { backend, kind, detail })
     }
 
@@ -388,14 +390,14 @@ impl Client {
         let clock = Clock::start(process.child.id(), cpu, wall);
         let sent = writeln!(process.requests, "{request}").and_then(|()| process.requests.flush());
         if sent.is_err() {
-            return Ok(Reply::Died(process.end_after(DYING), Stage::default()));
+            return Ok(Reply::Died(process.end_after(DYING), None));
         }
-        let mut stage = Stage::default();
+        let mut place = None;
         loop {
             match process.answers.recv_timeout(PAUSE) {
                 Ok(line) => {
-                    if let Some(next) = parse_stage(&line) {
-                        stage = next;
+                    if let Some(next) = parse_place(&line) {
+                        place = Some(next);
                         continue;
                     }
                     if let Some(problem) = parse_canary(&line) {
@@ -419,10 +421,10 @@ impl Client {
                         Some(Limit::Wall) => format!("no answer within {wall} s"),
                     };
                     process.end();
-                    return Ok(Reply::Hung(how, stage));
+                    return Ok(Reply::Hung(how, place));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Ok(Reply::Died(process.end_after(DYING), stage));
+                    return Ok(Reply::Died(process.end_after(DYING), place));
                 }
             }
         }

@@ -180,8 +180,8 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
 pub(crate) fn show(options: &Show) -> Result<Status, Failure> {
     let opts = options.opts.as_deref().map(crate::opts::parse).transpose()?;
     let case = crate::case::read(&options.file)?;
-    let (stage, target) = (options.stage.as_str(), options.target.as_deref());
-    let shown = gradiff_check::Shown { stage, opts: opts.as_deref(), target };
+    let (form, target) = (options.stage, options.target.as_deref());
+    let shown = gradiff_check::Shown { form, opts: opts.as_deref(), target };
     let text = gradiff_check::catch(|| gradiff_check::show(&case.case, shown))
         .and_then(|shown| shown)
         .map_err(Failure::Usage)?;

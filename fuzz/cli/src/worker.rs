@@ -14,12 +14,12 @@
 
 use std::io::Write;
 
-use gradiff_check::{Backend, Blame, Culprit, Failure as CheckFailure, Kind, Tally};
+use gradiff_check::{Backend, Blame, Crate, Culprit, Failure as CheckFailure, Kind, Stage, Tally};
 use gradiff_corpus::{Case, Program};
 use serde_json::{Value, json};
 
 use crate::args::Worker;
-use crate::pool::Stage;
+use crate::pool::Place;
 use crate::{Failure, Status};
 
 /// Serves until standard input ends.
@@ -34,9 +34,15 @@ pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Fai
     })?;
     let config = crate::case::config(&options.lanes)?;
     let mut problem = gradiff_check::check_canaries().err();
-    let mut begin = |stage: &str, crate_name: &str| {
+    let mut begin = |place: Place| {
+        let line = match place {
+            Place::Backend(name) => json!({"backend": name}),
+            Place::Stage(stage, crate_name) => {
+                json!({"stage": stage.name(), "crate": crate_name.name()})
+            }
+        };
         // A parent that no longer reads is noticed at the answer.
-        let _ = send(&json!({"stage": stage, "crate": crate_name}));
+        let _ = send(&line);
     };
     for line in requests {
         let unknown = || Failure::Internal(format!("unknown request: {line}"));
@@ -97,8 +103,8 @@ fn send(line: &Value) -> bool {
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Callback with the names of a stage and of its crate, before the stage begins.
-type Begin<'a> = &'a mut dyn FnMut(&str, &str);
+/// Callback with each part of the work before it begins.
+type Begin<'a> = &'a mut dyn FnMut(Place);
 
 fn judged(
     programs: &[Program],
@@ -107,7 +113,7 @@ fn judged(
     begin: Begin<'_>,
 ) -> Value {
     let programs: Vec<&Program> = programs.iter().collect();
-    let mut begin_backend = |backend: &str| begin(backend, "");
+    let mut begin_backend = |backend: &str| begin(Place::Backend(backend.to_string()));
     let (tally, failures) =
         gradiff_check::agree_in_steps(&programs, backends, numbers, &mut begin_backend);
     let failures: Vec<Value> = failures
@@ -126,7 +132,8 @@ fn judged(
 }
 
 fn blamed(program: &Program, backend: &str, begin: Begin<'_>) -> Value {
-    let blame = || gradiff_check::blame_in_steps(program, backend, begin);
+    let mut began = |stage, crate_name| begin(Place::Stage(stage, crate_name));
+    let blame = || gradiff_check::blame_in_steps(program, backend, &mut began);
     let blame = gradiff_check::catch(blame).ok().flatten();
     match blame {
         None => json!({"blame": null}),
@@ -136,16 +143,20 @@ fn blamed(program: &Program, backend: &str, begin: Begin<'_>) -> Value {
                        "after": culprit.after, "witness": culprit.witness,
                        "verdict": culprit.verdict, "cycle": culprit.cycle})
             });
-            json!({"blame": {"stage": stage, "crate": crate_name, "detail": detail, "rule": rule}})
+            json!({"blame": {"stage": stage.name(), "crate": crate_name.name(), "detail": detail,
+                             "rule": rule}})
         }
     }
 }
 
-/// Parses the line that begins a stage; `None` if it is another line.
-pub(crate) fn parse_stage(line: &str) -> Option<Stage> {
+/// Parses the line that says where the worker's work goes on; `None` if it is another line.
+pub(crate) fn parse_place(line: &str) -> Option<Place> {
     let value: Value = serde_json::from_str(line).ok()?;
-    let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
-    Some(Stage { name: text("stage")?, crate_name: text("crate")? })
+    let text = |key: &str| value.get(key)?.as_str();
+    match text("backend") {
+        Some(name) => Some(Place::Backend(name.to_string())),
+        None => Some(Place::Stage(Stage::named(text("stage")?)?, Crate::named(text("crate")?)?)),
+    }
 }
 
 /// Parses the report of a canary on which the oracle failed; `None` if it is another line.
@@ -187,7 +198,8 @@ pub(crate) fn parse_blame(line: &str) -> Option<Option<Blame>> {
             cycle: cycle.map(|rule| rule.as_str().map(str::to_string)).collect::<Option<_>>()?,
         })
     };
-    let (stage, crate_name) = (text(blame, "stage")?, text(blame, "crate")?);
+    let stage = Stage::named(&text(blame, "stage")?)?;
+    let crate_name = Crate::named(&text(blame, "crate")?)?;
     let rule = blame.get("rule").and_then(culprit);
     Some(Some(Blame { stage, crate_name, detail: text(blame, "detail")?, rule }))
 }

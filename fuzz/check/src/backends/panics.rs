@@ -5,9 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
-/// The crates of the engine.
-const CRATES: [&str; 8] =
-    ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor"];
+use crate::blame::Crate;
 
 /// Files that check what callers give them: a panic there is the caller's fault.
 const ASSERTING: [&str; 3] =
@@ -20,7 +18,7 @@ thread_local! {
     /// Number of calls of `catch` in progress.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The crate of the last panic that was caught.
-    static CRATE: Cell<Option<&'static str>> = const { Cell::new(None) };
+    static CRATE: Cell<Option<Crate>> = const { Cell::new(None) };
 }
 
 /// Runs `work`; a panic becomes its message.
@@ -50,26 +48,25 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 /// The crate of the engine in which the last panic that was caught on this thread arose, if this
 /// problem is a panic.
-pub(crate) fn crate_of(problem: &str) -> Option<&'static str> {
+pub(crate) fn crate_of(problem: &str) -> Option<Crate> {
     problem.contains(PREFIX).then(|| CRATE.get()).flatten()
 }
 
 /// The crate of a panic, by its file; if that is not a file of the engine, by the innermost
 /// function of the engine that was being called.
-fn crate_of_hook(info: &PanicHookInfo<'_>) -> Option<&'static str> {
+fn crate_of_hook(info: &PanicHookInfo<'_>) -> Option<Crate> {
     let file = info.location()?.file().replace('\\', "/");
     if ASSERTING.iter().any(|asserting| file.ends_with(asserting)) {
         return None;
     }
-    let is_in = |crate_name: &&&str| file.contains(&format!("engine/{crate_name}/src/"));
-    if let Some(crate_name) = CRATES.iter().find(is_in) {
-        return Some(crate_name);
+    let mut crates = Crate::ALL.into_iter();
+    if let Some(known) = crates.find(|known| file.contains(&format!("engine/{known}/src/"))) {
+        return Some(known);
     }
     let trace = Backtrace::force_capture().to_string();
-    let first = |crate_name: &&'static str| {
-        Some((trace.find(&format!("gradiff_{crate_name}::"))?, *crate_name))
-    };
-    CRATES.iter().filter_map(first).min().map(|(_, crate_name)| crate_name)
+    let of_engine = Crate::ALL.into_iter().filter(|known| *known != Crate::Oracle);
+    let first = |known: Crate| Some((trace.find(&format!("gradiff_{known}::"))?, known));
+    of_engine.filter_map(first).min().map(|(_, known)| known)
 }
 
 #[cfg(test)]

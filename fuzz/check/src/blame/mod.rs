@@ -2,30 +2,35 @@
 //! evaluator that does not use the later ones; the first whose outputs differ from the oracle's
 //! names the crate.
 
+mod cases;
 pub(crate) mod culprit;
+mod stage;
+mod suspect;
+
+pub use cases::{blame_expr, blame_views};
+pub use stage::{Crate, Stage};
+pub use suspect::{Suspect, suspect};
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op, Target};
+use gradiff::graph::{Arg, BoundedLinear, Linear, Op};
 use gradiff::kernel::passes::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::render::LANGUAGES;
-use gradiff::rewrite::{Claim, Trace};
+use gradiff::rewrite::Trace;
 use gradiff::view::ShapeTracker;
-use gradiff_corpus::{ExprCase, Program, ViewOps};
+use gradiff_corpus::Program;
 use gradiff_oracle::Expected;
-use gradiff_rules::witness::{Hint, stray, witness};
+use gradiff_rules::witness::Hint;
 
-use crate::checks::exprs::{self, Point, Wrong};
 use crate::models::stages::{self, Configuration, Level};
 use culprit::Culprit;
 
 /// The first stage that disagrees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
-    /// The stage: `tensor`, a pass of the schedule or of the kernel, `render`, `run`.
-    pub stage: String,
-    /// The crate it belongs to: `tensor`, `view`, `schedule`, `rewrite`, `kernel`, `render` or
-    /// `runtime`.
-    pub crate_name: String,
+    /// The stage.
+    pub stage: Stage,
+    /// The crate it belongs to.
+    pub crate_name: Crate,
     /// The first difference there.
     pub detail: String,
     /// The application of a rule, or the bounds, that made the stage wrong.
@@ -45,13 +50,13 @@ pub fn blame(program: &Program, backend: &str) -> Option<Blame> {
     blame_in_steps(program, backend, &mut |_, _| {})
 }
 
-/// Callback that gets the name and the crate of each stage before it is evaluated.
-pub(crate) type Began<'a> = &'a mut dyn FnMut(&str, &str);
+/// Callback that gets each stage and its crate before the stage is evaluated.
+pub(crate) type Began<'a> = &'a mut dyn FnMut(Stage, Crate);
 
 /// As [`blame`]; `began` is called with each stage and its crate before the stage is evaluated. If
 /// a stage never ends, or ends the process, the stage of the last call is to blame.
 pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Option<Blame> {
-    began("oracle", "oracle");
+    began(Stage::Oracle, Crate::Oracle);
     // The evaluators of stages add in order; the error of that is no stage's fault.
     let expected = gradiff_oracle::evaluate_in_order(program).ok()?;
     let configurations = crate::backends::engine::configurations(backend);
@@ -65,75 +70,6 @@ pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Opt
     Some(with_suspect(blame))
 }
 
-/// The culprit of a problem, wherever the problem shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspect {
-    /// As in [`Blame`].
-    pub stage: &'static str,
-    /// As in [`Blame`].
-    pub crate_name: &'static str,
-    /// A description of what is wrong there.
-    pub detail: String,
-}
-
-/// A crate that is known to be the culprit of a problem, whatever stage the problem shows in: the
-/// crate that panicked; `graph` if some constant fold, interval or size with variables is wrong,
-/// since every stage computes with them, or if its checker refuses kernels that are right; `kernel`
-/// if a target contradicts itself; `render` if a text leaves out a wrap.
-pub fn suspect(problem: &str) -> Option<Suspect> {
-    let suspect = |stage, crate_name, detail| Some(Suspect { stage, crate_name, detail });
-    if let Some(crate_name) = crate::backends::panics::crate_of(problem) {
-        return suspect("panic", crate_name, problem.to_string());
-    }
-    if let Some(detail) = crate::checks::calls::wrong_fold() {
-        return suspect("fold", "graph", detail);
-    }
-    if let Some(detail) = crate::checks::calls::wrong_interval() {
-        return suspect("interval", "graph", detail);
-    }
-    if let Some(detail) = crate::checks::calls::wrong_size() {
-        return suspect("sizes", "graph", detail);
-    }
-    if problem.contains(crate::backends::translate::SAME_DTYPES) {
-        return suspect("dtypes", "graph", problem.to_string());
-    }
-    if let Some(detail) = crate::checks::calls::wrong_view() {
-        return suspect("views", "view", detail);
-    }
-    if let Some(detail) = wrong_target() {
-        return suspect("target", "kernel", detail);
-    }
-    if problem.contains(gradiff_eval::linear::NOT_WRAPPED) {
-        return suspect("render", "render", problem.to_string());
-    }
-    let is_difference = problem.contains(" of output ");
-    match is_difference {
-        true => None,
-        false => {
-            let refused =
-                crate::checks::kernels::refused().or_else(crate::checks::calls::wrong_node);
-            refused.and_then(|detail| suspect("verify", "graph", detail))
-        }
-    }
-}
-
-/// A target whose vectors have more lanes or bytes than it says.
-fn wrong_target() -> Option<String> {
-    let wrong = |name: &str, dtype: DType| {
-        let vectors = Target::of(name).vectors;
-        let lanes = vectors.lanes_of(dtype);
-        let bytes = i64::from(vectors.bytes);
-        let is_right = match dtype {
-            DType::Bool | DType::Void => lanes == 0,
-            DType::F16 | DType::BF16 => lanes <= vectors.half_lanes && 2 * lanes <= bytes,
-            _ => lanes <= vectors.lanes && lanes * dtype.size_bytes() as i64 <= bytes,
-        };
-        (!is_right)
-            .then(|| format!("{name} claims vectors of {lanes} {dtype}, but has {vectors:?}"))
-    };
-    Target::names().find_map(|name| DType::ALL.into_iter().find_map(|dtype| wrong(name, dtype)))
-}
-
 /// Returns the blame, or that of a suspect to which its detail leads.
 fn with_suspect(blame: Blame) -> Blame {
     match suspect(&blame.detail) {
@@ -143,20 +79,15 @@ fn with_suspect(blame: Blame) -> Blame {
                 true => detail,
                 false => format!("{} ({detail})", blame.detail),
             };
-            Blame {
-                stage: stage.to_string(),
-                crate_name: crate_name.to_string(),
-                detail,
-                rule: None,
-            }
+            Blame { stage, crate_name, detail, rule: None }
         }
         _ => blame,
     }
 }
 
 /// Blames a stage for what is wrong, without naming a rule.
-fn blamed(stage: &str, crate_name: &str, detail: String) -> Option<Blame> {
-    Some(Blame { stage: stage.to_string(), crate_name: crate_name.to_string(), detail, rule: None })
+fn blamed(stage: Stage, crate_name: Crate, detail: String) -> Option<Blame> {
+    Some(Blame { stage, crate_name, detail, rule: None })
 }
 
 /// Compares the outputs of a stage with the oracle's. Returns the first difference, a panic or a
@@ -190,9 +121,9 @@ fn in_graph(
     configuration: &Configuration,
     began: Began<'_>,
 ) -> Option<Blame> {
-    began("tensor", "tensor");
+    began(Stage::Tensor, Crate::Tensor);
     if let Some(detail) = wrong_type(program, expected) {
-        return blamed("tensor", "tensor", detail);
+        return blamed(Stage::Tensor, Crate::Tensor, detail);
     }
     let read = &mut stages::contents;
     let graph = || -> Result<Vec<UOp>, String> {
@@ -201,22 +132,23 @@ fn in_graph(
     };
     let evaluated = || gradiff_eval::graph::evaluate(&graph()?, read);
     if let Some(detail) = wrong(expected, evaluated) {
-        return blamed("tensor", "tensor", detail);
+        return blamed(Stage::Tensor, Crate::Tensor, detail);
     }
-    began("schedule", "schedule");
+    began(Stage::Schedule, Crate::Schedule);
     let passes = crate::catch(|| {
         gradiff::schedule::stages(&graph()?, &configuration.schedule)
             .map_err(|error| error.to_string())
     });
     let passes = match passes.and_then(|passes| passes) {
         Ok(passes) => passes,
-        Err(problem) => return blamed("schedule", "schedule", problem),
+        Err(problem) => return blamed(Stage::Schedule, Crate::Schedule, problem),
     };
-    for (pass, outputs) in passes.iter().take_while(|(pass, _)| *pass != "kernels") {
-        let crate_name = if *pass == "views" { "view" } else { "schedule" };
+    for (pass, outputs) in passes.iter().take_while(|(pass, _)| Stage::Pass(pass) != Stage::KERNELS)
+    {
+        let crate_name = if *pass == "views" { Crate::View } else { Crate::Schedule };
         let evaluated = || gradiff_eval::graph::evaluate(outputs, &mut stages::contents);
         if let Some(detail) = wrong(expected, evaluated) {
-            return blamed(pass, crate_name, detail);
+            return blamed(Stage::Pass(pass), crate_name, detail);
         }
     }
     None
@@ -229,7 +161,7 @@ fn in_kernels(
     configuration: &Configuration,
     began: Began<'_>,
 ) -> Option<Blame> {
-    began("kernels", "schedule");
+    began(Stage::KERNELS, Crate::Schedule);
     let at_level = |configuration: &Configuration, level: &mut Level<'_>| {
         let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
         stages::run(&schedule, level)
@@ -240,10 +172,14 @@ fn in_kernels(
         let mut stacked = configuration.clone();
         stacked.schedule.merge_views = false;
         let is_merging = wrong(expected, || at_level(&stacked, &mut Level::Graph(tree))).is_none();
-        return blamed("kernels", if is_merging { "view" } else { "schedule" }, detail);
+        return blamed(
+            Stage::KERNELS,
+            if is_merging { Crate::View } else { Crate::Schedule },
+            detail,
+        );
     }
     for (number, pass) in PASSES.iter().enumerate() {
-        began(pass.name, if is_rules(pass.name) { "rewrite" } else { "kernel" });
+        began(Stage::Pass(pass.name), crate_of_pass(pass.name));
         let make =
             &mut |ast: &UOp| passed(ast, configuration, number, &mut Trace::default(), &mut "");
         if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Graph(make))) {
@@ -255,13 +191,13 @@ fn in_kernels(
     }
     let linear_passes = LINEAR_PASSES.iter().map(|pass| pass.name);
     for (number, pass) in [LINEARIZE.name].into_iter().chain(linear_passes).enumerate() {
-        began(pass, "kernel");
+        began(Stage::Pass(pass), Crate::Kernel);
         let run = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
             let linears = stages::passed(ast, configuration)?.linears;
             gradiff_eval::linear::run(whole_products(&linears, number), memories)
         };
         if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Run(run))) {
-            return blamed(pass, "kernel", detail);
+            return blamed(Stage::Pass(pass), Crate::Kernel, detail);
         }
     }
     None
@@ -282,29 +218,29 @@ pub(crate) fn crate_of_graph(
     graph: &UOp,
     configuration: &Configuration,
     is_right: &dyn Fn(&gradiff_eval::Elements) -> bool,
-) -> &'static str {
+) -> Crate {
     let roots = [graph.clone()];
     let schedule = crate::catch(|| gradiff::schedule::schedule(&roots, &configuration.schedule));
-    let Ok(Ok(schedule)) = schedule else { return "schedule" };
+    let Ok(Ok(schedule)) = schedule else { return Crate::Schedule };
     let holds = |level: &mut Level<'_>| {
         let outputs = crate::catch(|| stages::run(&schedule, level)).and_then(|outputs| outputs);
         outputs.is_ok_and(|outputs| is_right(&outputs[0]))
     };
     if !holds(&mut Level::Graph(&mut |ast| Ok(ast.clone()))) {
-        return "schedule";
+        return Crate::Schedule;
     }
     for (number, pass) in PASSES.iter().enumerate() {
         let make =
             &mut |ast: &UOp| passed(ast, configuration, number, &mut Trace::default(), &mut "");
         if !holds(&mut Level::Graph(make)) {
-            return if is_rules(pass.name) { "rewrite" } else { "kernel" };
+            return crate_of_pass(pass.name);
         }
     }
     let linear = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
         let linear = stages::lowered(ast, configuration)?;
         gradiff_eval::linear::run(&linear, memories)
     };
-    if holds(&mut Level::Run(linear)) { "runtime" } else { "kernel" }
+    if holds(&mut Level::Run(linear)) { Crate::Runtime } else { Crate::Kernel }
 }
 
 /// Runs the passes up to and including number `last` over one kernel. `pass` becomes the last one
@@ -330,9 +266,12 @@ pub(crate) fn passed(
     Ok(root)
 }
 
-/// Returns whether a kernel pass runs rules.
-fn is_rules(pass: &str) -> bool {
-    matches!(pass, "symbolic" | "symbolic-again" | "late" | "contract" | "collapse")
+/// Returns the crate of a kernel pass: `rewrite` if the pass runs rules.
+fn crate_of_pass(pass: &str) -> Crate {
+    match pass {
+        "symbolic" | "symbolic-again" | "late" | "contract" | "collapse" => Crate::Rewrite,
+        _ => Crate::Kernel,
+    }
 }
 
 /// Blames a kernel pass whose outputs are wrong; if it runs rules, with the application that made
@@ -345,10 +284,12 @@ fn in_pass(
     detail: String,
 ) -> Option<Blame> {
     let schedule = stages::scheduled(&stages::graph(program).ok()?, configuration).ok()?;
-    if !is_rules(PASSES[last].name) {
-        let is_view = PASSES[last].name == "shape"
+    let name = PASSES[last].name;
+    if crate_of_pass(name) != Crate::Rewrite {
+        let is_view = name == "shape"
             && schedule.items.iter().any(|item| item.ast.toposort().iter().any(is_misplaced));
-        return blamed(PASSES[last].name, if is_view { "view" } else { "kernel" }, detail);
+        let crate_name = if is_view { Crate::View } else { Crate::Kernel };
+        return blamed(Stage::Pass(name), crate_name, detail);
     }
     let mut pass = "";
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
@@ -359,7 +300,7 @@ fn in_pass(
         wrong(expected, outputs).map_or(Ok(()), Err)
     };
     let culprit = culprit::search(&mut run, &Hint::new());
-    let mut blame = blamed(PASSES[last].name, "rewrite", detail)?;
+    let mut blame = blamed(Stage::Pass(name), Crate::Rewrite, detail)?;
     match culprit {
         Some(culprit) => blame.rule = Some(Culprit { pass: pass.to_string(), ..culprit }),
         None => blame.detail += "; no single application of a rule makes it so",
@@ -401,123 +342,14 @@ fn endless(program: &Program, configuration: &Configuration) -> Option<Blame> {
         let (mut trace, mut pass) = (Trace::with_steps(), "");
         passed(&item.ast, configuration, PASSES.len() - 1, &mut trace, &mut pass).ok()?;
         if culprit::is_endless(&trace) {
-            let blame = blamed(pass, "rewrite", "rewriting does not end".to_string());
+            let blame =
+                blamed(Stage::Pass(pass), Crate::Rewrite, "rewriting does not end".to_string());
             let rule = culprit::of_endless(&trace);
             let rule = rule.map(|culprit| Culprit { pass: pass.to_string(), ..culprit });
             return blame.map(|blame| Blame { rule, ..blame });
         }
     }
     None
-}
-
-/// Blames what makes an expression wrong; `None` if nothing is wrong with it, or if it is
-/// malformed.
-pub fn blame_expr(case: &ExprCase) -> Option<Blame> {
-    let (detail, culprit, pass) = match crate::catch(|| exprs::examine(case)) {
-        Ok(Ok(())) | Ok(Err(Wrong::Malformed(_))) => return None,
-        Ok(Err(wrong)) => {
-            let (culprit, pass) = of_expr(case, &wrong);
-            (wrong.detail(), culprit, pass)
-        }
-        Err(panic) => (panic, by_fuel(case, None), "symbolic"),
-    };
-    let mut blame = blamed("symbolic", "rewrite", detail)?;
-    match culprit {
-        Some(culprit) => blame.rule = Some(Culprit { pass: pass.to_string(), ..culprit }),
-        None => blame.detail += "; no single application of a rule makes it so",
-    }
-    Some(blame)
-}
-
-/// The culprit of what is wrong with an expression, and its pass.
-fn of_expr(case: &ExprCase, wrong: &Wrong) -> (Option<Culprit>, &'static str) {
-    let graph = exprs::to_uop(case);
-    let mut trace = Trace::with_steps();
-    let simple = exprs::simplified(&graph, None, &mut trace);
-    let culprit = match wrong {
-        Wrong::Malformed(_) => None,
-        Wrong::Value(point, _) => by_fuel(case, Some(point)),
-        Wrong::Bounds(point, _) => {
-            let hint = hint(case, point);
-            stray(&[&graph, &simple], &hint).map(|stray| culprit::of_bounds(&stray))
-        }
-        Wrong::Endless(_) => culprit::of_endless(&trace),
-        Wrong::Again(_) => {
-            let once = trace.steps.take().unwrap_or_default();
-            let mut again = Trace::with_steps();
-            exprs::simplified(&simple, None, &mut again);
-            let again = again.steps.unwrap_or_default();
-            // A step that makes an unused value wrong is the culprit before any other.
-            let runs = [once.as_slice(), again.as_slice()];
-            let culprit = runs.iter().find_map(|steps| culprit::first_false(steps, &Hint::new()));
-            let fired = again.first().map(culprit::of_step);
-            let culprit = culprit.or(fired.map(|culprit| Culprit {
-                witness: "fires once more on what was simplified".to_string(),
-                ..culprit
-            }));
-            return (culprit, "symbolic, for the second time");
-        }
-    };
-    (culprit, "symbolic")
-}
-
-/// Blames what makes a sequence of movements wrong: the rules if simplifying the index or the
-/// validity of its tracker changes a value or does not end, else the views; `None` if nothing is
-/// wrong with it.
-pub fn blame_views(case: &ViewOps) -> Option<Blame> {
-    let nodes = crate::catch(|| {
-        let tracker = crate::checks::views::tracker(case).ok()?;
-        let indexed =
-            [tracker.simplify(), tracker].map(|t| crate::judge::expects::indexed(&t, false));
-        Some(indexed.into_iter().flat_map(|(index, valid)| std::iter::once(index).chain(valid)))
-    });
-    let of_rules = nodes.ok().flatten().and_then(|mut nodes| nodes.find_map(|node| of_node(&node)));
-    of_rules.or_else(|| {
-        let checked = || crate::check_views(case).and_then(|()| crate::check_symbolic_views(case));
-        let problem = crate::catch(checked).and_then(|checked| checked).err()?;
-        blamed("views", "view", problem)
-    })
-}
-
-/// Blames a rule if simplifying the node changes its value or does not end.
-fn of_node(node: &UOp) -> Option<Blame> {
-    let no_hint = Hint::new();
-    let mut run = |fuel: Option<u64>, trace: &mut Trace| {
-        let simple = crate::catch(|| exprs::simplified(node, fuel, trace))?;
-        witness(node, &simple, Claim::Bits, &no_hint).map_or(Ok(()), Err)
-    };
-    let mut trace = Trace::with_steps();
-    let (detail, rule) = match run(None, &mut trace) {
-        Err(problem) => (problem, culprit::search(&mut run, &no_hint)),
-        Ok(()) if culprit::is_endless(&trace) => {
-            ("does not end".to_string(), culprit::of_endless(&trace))
-        }
-        Ok(()) => return None,
-    };
-    let detail = format!("simplifying {}: {detail}", culprit::short(node));
-    let blame = blamed("symbolic", "rewrite", detail)?;
-    Some(Blame {
-        rule: rule.map(|culprit| Culprit { pass: "symbolic".to_string(), ..culprit }),
-        ..blame
-    })
-}
-
-/// The point as values of the expression's variable nodes.
-fn hint(case: &ExprCase, point: &Point) -> Hint {
-    let nodes = exprs::variables(case).into_iter().zip(point);
-    nodes.map(|(node, value)| (node.clone(), Constant::int(node.dtype(), *value))).collect()
-}
-
-/// Finds by fuel the application that makes the expression wrong at this point; that makes it
-/// panic if there is no point.
-fn by_fuel(case: &ExprCase, point: Option<&Point>) -> Option<Culprit> {
-    let graph = exprs::to_uop(case);
-    let mut run = |fuel: Option<u64>, trace: &mut Trace| {
-        let simple = crate::catch(|| exprs::simplified(&graph, fuel, trace))?;
-        let is_right = point.is_none_or(|point| exprs::is_right_at(case, &simple, point));
-        if is_right { Ok(()) } else { Err("another value".to_string()) }
-    };
-    culprit::search(&mut run, &point.map(|point| hint(case, point)).unwrap_or_default())
 }
 
 /// Blames the device, its source text, or what surrounds the launches: all linear uops are right.
@@ -536,11 +368,11 @@ fn at_the_end(
             &schedule,
             &mut Level::Run(&mut |ast, memories| {
                 let linear = stages::lowered(ast, configuration)?;
-                began("render", "render");
+                began(Stage::Render, Crate::Render);
                 for language in LANGUAGES {
                     let _ = crate::catch(|| (language.render)(&linear).is_ok());
                 }
-                began("compile", "runtime");
+                began(Stage::Compile, Crate::Runtime);
                 crate::backends::engine::run_alone_in_steps(backend, &linear, memories, &mut || {
                     began(stage, crate_name)
                 })
@@ -556,12 +388,14 @@ fn at_the_end(
         let (stage, crate_name) = match beside_runs(&detail) {
             Some(known) => known,
             // The text compiles by itself, but not by the device.
-            None if !detail.contains(" of output ") && is_text() => ("compile", "runtime"),
+            None if !detail.contains(" of output ") && is_text() => {
+                (Stage::Compile, Crate::Runtime)
+            }
             None => (stage, crate_name),
         };
         return blamed(stage, crate_name, detail);
     }
-    began("launch", "runtime");
+    began(Stage::Launch, Crate::Runtime);
     // Kernels are right one by one but wrong together: a cache, or memory.
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);
@@ -570,21 +404,21 @@ fn at_the_end(
         let is_right = wrong(expected, || by_hand(program, configuration, device)).is_none();
         // If memories are sound, the fault lies in what the engine does around launches.
         match is_right && crate::checks::calls::check_runtime().is_ok() {
-            true => ("read", "tensor"),
-            false => ("launch", "runtime"),
+            true => (Stage::Read, Crate::Tensor),
+            false => (Stage::Launch, Crate::Runtime),
         }
     });
     blamed(stage, crate_name, failure.detail)
 }
 
 /// The stage after the linear uops on a device, and its crate.
-pub(crate) fn last_stage(device: &str) -> (&'static str, &'static str) {
+pub(crate) fn last_stage(device: &str) -> (Stage, Crate) {
     match device {
-        "interp" | "jit" => ("run", "runtime"),
+        "interp" | "jit" => (Stage::Run, Crate::Runtime),
         // Where uops are evaluated, the kernel breaks a promise.
-        crate::backends::engine::UOPS => ("linearize", "kernel"),
+        crate::backends::engine::UOPS => (Stage::LINEARIZE, Crate::Kernel),
         // The others compile a text. One that runs wrongly or endlessly is the renderer's fault.
-        _ => ("render", "render"),
+        _ => (Stage::Render, Crate::Render),
     }
 }
 
@@ -616,15 +450,15 @@ fn has_compiled_text(program: &Program, configuration: &Configuration) -> Option
 }
 
 /// The stage and the crate of a problem that backends find besides running a program, or in texts.
-fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
+fn beside_runs(detail: &str) -> Option<(Stage, Crate)> {
     if detail.contains(crate::checks::calls::SAID) {
-        return Some(("calls", crate::crate_of_calls(detail)));
+        return Some((Stage::Calls, crate::crate_of_calls(detail)));
     }
     if detail.contains(crate::models::linear::NO_TEXT) {
-        return Some(("render", "render"));
+        return Some((Stage::Render, Crate::Render));
     }
     if detail.contains(crate::checks::kernels::SAID) {
-        return Some(("kernels", crate::crate_of_kernels(detail)));
+        return Some((Stage::Drawn, crate::crate_of_kernels(detail)));
     }
-    detail.contains(crate::checks::listing::PREFIX).then_some(("text", "graph"))
+    detail.contains(crate::checks::listing::PREFIX).then_some((Stage::Text, Crate::Graph))
 }

@@ -31,6 +31,7 @@ use gradiff::{DType, Error, Tensor};
 use gradiff_corpus::TensorType;
 
 use crate::backends::translate;
+use crate::blame::Crate;
 
 /// Prefix of this check's reports.
 pub(crate) const SAID: &str = "call of the API";
@@ -46,30 +47,27 @@ const OF_ENGINE: &str = "(engine/";
 const BLAME_CALLS: u64 = 100;
 
 /// The crate to blame for a problem that [`check_calls`] reports.
-pub fn crate_of_calls(problem: &str) -> &'static str {
+pub fn crate_of_calls(problem: &str) -> Crate {
     let is_from = |name: &str| problem.contains(&format!(", {name}: "));
     let named = problem.split_once(OF_ENGINE).and_then(|(_, rest)| rest.split_once(')'));
-    let crates = ["schedule", "rewrite", "kernel", "runtime"];
-    if let Some(crate_name) =
-        named.and_then(|(name, _)| crates.into_iter().find(|crate_name| *crate_name == name))
-    {
-        return crate_name;
+    if let Some(known) = named.and_then(|(name, _)| Crate::named(name)) {
+        return known;
     }
     match () {
-        () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => "runtime",
+        () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => Crate::Runtime,
         // An error of the runtime in place of a result.
-        () if problem.contains("Runtime(") => "runtime",
+        () if problem.contains("Runtime(") => Crate::Runtime,
         // What searches find is kept on disk.
-        () if is_from("searches") && check_runtime().is_err() => "runtime",
-        () if is_from("texts of rules") => "rewrite",
-        () if is_from("views near the limit") => "view",
+        () if is_from("searches") && check_runtime().is_err() => Crate::Runtime,
+        () if is_from("texts of rules") => Crate::Rewrite,
+        () if is_from("views near the limit") => Crate::View,
         () if ["folds", "intervals", "nodes of tensor level", "sizes with variables"]
             .into_iter()
             .any(is_from) =>
         {
-            "graph"
+            Crate::Graph
         }
-        () => "tensor",
+        () => Crate::Tensor,
     }
 }
 

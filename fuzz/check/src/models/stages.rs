@@ -13,14 +13,65 @@ use gradiff_eval::kernel::interpret;
 use gradiff_oracle::Expected;
 use std::collections::HashMap;
 
-/// Names of the stages that `show` prints, besides the languages.
-const STAGES: [&str; 5] = ["program", "graph", "schedule", "kernel", "uops"];
+/// A form of a case that can be shown, in the order in which they follow each other.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// The case as it is written.
+    Program,
+    /// The tensor graph, the tracker or the expression.
+    Graph,
+    /// The trees of the kernels.
+    Schedule,
+    /// The kernels after each of their passes.
+    Kernel,
+    /// The linear uops of the kernels.
+    Uops,
+    /// The text of the kernels in a language.
+    Text(&'static Language),
+}
+
+impl Form {
+    /// The forms of the IR with their names; each language has its own name besides.
+    const NAMED: [(Form, &'static str); 5] = [
+        (Form::Program, "program"),
+        (Form::Graph, "graph"),
+        (Form::Schedule, "schedule"),
+        (Form::Kernel, "kernel"),
+        (Form::Uops, "uops"),
+    ];
+
+    /// The names of all forms.
+    fn names() -> impl Iterator<Item = &'static str> {
+        let languages = LANGUAGES.iter().map(|language| language.name);
+        Form::NAMED.iter().map(|row| row.1).chain(languages)
+    }
+
+    fn language(self) -> Option<&'static Language> {
+        match self {
+            Form::Text(language) => Some(language),
+            _ => None,
+        }
+    }
+}
+
+impl std::str::FromStr for Form {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Form, String> {
+        let form = Form::NAMED.iter().find(|row| row.1 == name).map(|row| row.0);
+        let language = LANGUAGES.iter().find(|language| language.name == name);
+        form.or_else(|| language.map(Form::Text)).ok_or_else(|| {
+            let names: Vec<&str> = Form::names().collect();
+            format!("no stage is called {name}; there are: {}", names.join(", "))
+        })
+    }
+}
 
 /// The choice of what is shown of a case.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
-    /// Name of the stage or language.
-    pub stage: &'a str,
+    /// The form.
+    pub form: Form,
     /// The optimisations of each kernel. `None`: those that the engine chooses if there is a
     /// language or a target, else none.
     pub opts: Option<&'a [Opt]>,
@@ -29,40 +80,32 @@ pub struct Shown<'a> {
     pub target: Option<&'a str>,
 }
 
-/// Prints one stage of one case.
+/// Prints one form of one case.
 ///
 /// # Errors
-/// An unknown stage or target, a stage that this kind of case does not have, a program that the
+/// An unknown target, a form that this kind of case does not have, a program that the
 /// engine or the language refuses, an optimisation that a kernel does not allow.
 pub fn show(case: &Case, shown: Shown<'_>) -> Result<String, String> {
-    let stage = shown.stage;
-    if !STAGES.contains(&stage) && language(stage).is_none() {
-        let languages = LANGUAGES.iter().map(|language| language.name);
-        let names: Vec<&str> = STAGES.into_iter().chain(languages).collect();
-        return Err(format!("no stage is called {stage}; there are: {}", names.join(", ")));
-    }
-    match (case, stage) {
-        (Case::Program(program), "program") => Ok(program.to_string()),
+    match (case, shown.form) {
+        (Case::Program(program), Form::Program) => Ok(program.to_string()),
         (Case::Program(program), _) => show_program(program, shown),
-        (Case::Views(views), "program") => Ok(views.to_string()),
-        (Case::Views(views), "graph") => Ok(format!("{}\n", crate::checks::views::tracker(views)?)),
-        (Case::Expr(expr), "program") => Ok(expr.to_string()),
-        (Case::Expr(expr), "graph") => {
+        (Case::Views(views), Form::Program) => Ok(views.to_string()),
+        (Case::Views(views), Form::Graph) => {
+            Ok(format!("{}\n", crate::checks::views::tracker(views)?))
+        }
+        (Case::Expr(expr), Form::Program) => Ok(expr.to_string()),
+        (Case::Expr(expr), Form::Graph) => {
             let graph = crate::to_uop(expr);
             let simple = gradiff::graph::text::infix(&gradiff::rewrite::simplify(&graph));
             Ok(format!("{}\n{simple}\n", gradiff::graph::text::infix(&graph)))
         }
-        _ => Err(format!("only programs have the stage {stage}")),
+        _ => Err("only programs have this stage".to_string()),
     }
-}
-
-fn language(name: &str) -> Option<&'static Language> {
-    LANGUAGES.iter().find(|language| language.name == name)
 }
 
 pub(crate) fn show_program(program: &Program, shown: Shown<'_>) -> Result<String, String> {
     let outputs = graph(program)?;
-    if shown.stage == "graph" {
+    if matches!(shown.form, Form::Graph) {
         let texts = outputs.iter().map(|output| output.uop().to_text());
         return Ok(texts.collect::<Vec<_>>().join("\n"));
     }
@@ -70,13 +113,13 @@ pub(crate) fn show_program(program: &Program, shown: Shown<'_>) -> Result<String
     let mut text = String::new();
     for (number, item) in plan.items.iter().enumerate() {
         text += &format!("# kernel {number}\n");
-        match (shown.stage, language(shown.stage)) {
-            (_, Some(language)) => {
+        match shown.form {
+            Form::Text(language) => {
                 let code = (language.render)(&item.linear).map_err(|error| error.to_string())?;
                 text += &code.text;
             }
-            ("schedule", _) => text += &item.ast.to_text(),
-            ("uops", _) => text += &item.linear.to_string(),
+            Form::Schedule => text += &item.ast.to_text(),
+            Form::Uops => text += &item.linear.to_string(),
             _ => {
                 let stages = passed(&item.ast, &configuration)?;
                 for (pass, graph) in stages.graphs {
@@ -101,7 +144,7 @@ pub(crate) fn planned(
     shown: Shown<'_>,
 ) -> Result<(gradiff::Plan, Configuration), String> {
     let mut engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
-    let language = language(shown.stage);
+    let language = shown.form.language();
     let target = shown.target.or(language.map(|language| language.name)).unwrap_or("plain");
     let target = crate::models::linear::target(target)?;
     engine.set_target(target);

@@ -1,6 +1,6 @@
 //! The cases of the corpus: their `expect` lines, then the programs on all configurations.
 
-use gradiff_check::{Backend, agree, agree_in_steps, check_expects};
+use gradiff_check::{Backend, Crate, Stage, agree, agree_in_steps, check_expects};
 use gradiff_corpus::{Case, CaseFile, Program, embedded, parse};
 
 use crate::verdict::{Failure, Subject, Verdict};
@@ -47,8 +47,8 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
         None => Ok(()),
         Some(detail) => {
             let subject = match &file.case {
-                Case::Views(_) => Subject::Crate("view", "views"),
-                Case::Expr(_) => Subject::Crate("rewrite", "symbolic"),
+                Case::Views(_) => Subject::Crate(Crate::View, Stage::Movements),
+                Case::Expr(_) => Subject::Crate(Crate::Rewrite, Stage::Rules),
                 // A wrong stage is to blame, rather than what is expected of it.
                 Case::Program(program) => match gradiff_check::blame(program, "interp") {
                     Some(_) => Subject::Program(Box::new(program.clone()), "interp".to_string()),
@@ -64,10 +64,12 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
 fn of_expectation(detail: &str) -> Subject {
     let is_of = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     match () {
-        () if is_of(&["expected rule", "does not end"]) => Subject::Crate("rewrite", "symbolic"),
-        () if detail.starts_with("statement ") => Subject::Crate("tensor", "tensor"),
-        () if is_of(&["not a kernel"]) => Subject::Crate("kernel", "lower"),
-        () => Subject::Crate("schedule", "kernels"),
+        () if is_of(&["expected rule", "does not end"]) => {
+            Subject::Crate(Crate::Rewrite, Stage::Rules)
+        }
+        () if detail.starts_with("statement ") => Subject::Crate(Crate::Tensor, Stage::Tensor),
+        () if is_of(&["not a kernel"]) => Subject::Crate(Crate::Kernel, Stage::LOWER),
+        () => Subject::Crate(Crate::Schedule, Stage::Schedule),
     }
 }
 

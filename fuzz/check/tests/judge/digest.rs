@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use gradiff_check::Shown;
+use gradiff_check::{Form, Shown};
 use gradiff_corpus::{Case, embedded, parse};
 
 /// Number of drawn programs, in addition to those of the corpus.
@@ -25,24 +25,27 @@ pub(crate) fn print(seed: u64) {
         (format!("drawn-{number}"), Case::Program(program))
     });
     for (name, case) in corpus.chain(drawn) {
-        let hash = |stage: &[&str], target: Option<&str>| {
+        let hash = |form, targets: &[&str]| {
             let mut hasher = DefaultHasher::new();
-            for shown in stage {
-                let target = target.or(Some(*shown));
-                text_of(&case, Shown { stage: shown, opts: None, target }).hash(&mut hasher);
+            for target in targets {
+                let shown = Shown { form, opts: None, target: Some(target) };
+                text_of(&case, shown).hash(&mut hasher);
             }
             hasher.finish()
         };
-        let schedule = hash(&["schedule"], Some("plain"));
-        let uops: Vec<u64> = TARGETS.iter().map(|target| hash(&["uops"], Some(target))).collect();
+        let schedule = hash(Form::Schedule, &["plain"]);
+        let uops = hash(Form::Uops, &TARGETS);
         let mut hasher = DefaultHasher::new();
-        uops.hash(&mut hasher);
-        let (uops, text) = (hasher.finish(), hash(&LANGUAGES, None));
+        for name in LANGUAGES {
+            let form = name.parse().unwrap_or_else(|error| panic!("{error}"));
+            hash(form, &[name]).hash(&mut hasher);
+        }
+        let text = hasher.finish();
         println!("DIGEST {name} {schedule:016x} {uops:016x} {text:016x}");
     }
 }
 
-/// The text of a stage, or the reason why there is none.
+/// The text of a form, or the reason why there is none.
 fn text_of(case: &Case, shown: Shown<'_>) -> String {
     let shown = gradiff_check::catch(|| gradiff_check::show(case, shown));
     shown.and_then(|text| text).unwrap_or_else(|problem| problem)

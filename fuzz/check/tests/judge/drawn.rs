@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use gradiff::graph::DType;
 use gradiff::render::LANGUAGES;
-use gradiff_check::{Backend, Sequences};
+use gradiff_check::{Backend, Crate, Sequences, Stage};
 use gradiff_corpus::{Case, ExprCase, Program, ViewOps};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 use gradiff_skip::{of_backend, or_skip};
@@ -110,7 +110,7 @@ impl Checks {
         verdict.check(&format!("calls:{}", self.rounds), || {
             gradiff_check::check_calls(first, CALLS).map_err(|detail| {
                 let crate_name = gradiff_check::crate_of_calls(&detail);
-                Failure { detail, subject: Subject::Crate(crate_name, "calls") }
+                Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
             })
         });
         self.kernels(verdict, first);
@@ -134,7 +134,7 @@ impl Checks {
         };
         let failure = |detail: String| {
             let crate_name = gradiff_check::crate_of_kernels(&detail);
-            Failure { detail, subject: Subject::Crate(crate_name, "kernels") }
+            Failure { detail, subject: Subject::Crate(crate_name, Stage::Drawn) }
         };
         if let Some(device) = turn(direct, self.rounds) {
             verdict.check(&format!("kernels:{device}:{}", self.rounds), || {
@@ -185,25 +185,25 @@ impl Checks {
             _ => None,
         };
         let print =
-            |stage: &str, crate_name: &str| println!("BEGAN\tcrate={crate_name}\tstage={stage}");
+            |stage: Stage, crate_name: Crate| println!("BEGAN\tcrate={crate_name}\tstage={stage}");
         let Some(program) = program else {
             // Texts run in other processes: this one dies in what the runtime has compiled.
-            return print("launch", "runtime");
+            return print(Stage::Launch, Crate::Runtime);
         };
         // What most stages rely on comes first, since a stage that dies in it is not to blame.
-        print("memories", "runtime");
+        print(Stage::Calls, Crate::Runtime);
         if gradiff_check::check_runtime().is_err() {
             return;
         }
-        print("folds", "graph");
+        print(Stage::Fold, Crate::Graph);
         if let Some(suspect) = gradiff_check::suspect("") {
             return print(suspect.stage, suspect.crate_name);
         }
-        print("views", "view");
+        print(Stage::Movements, Crate::View);
         if (0..BLAME_CASES).any(|number| gradiff_check::check_views(&views(1, number)).is_err()) {
             return;
         }
-        print("rules", "rewrite");
+        print(Stage::Rules, Crate::Rewrite);
         if (0..BLAME_CASES).any(|number| gradiff_check::check_expr(&expr(1, number)).is_err()) {
             return;
         }
@@ -211,17 +211,17 @@ impl Checks {
             let blame =
                 gradiff_check::blame_in_steps(&program, backend.name(), &mut |s, r| print(s, r));
             if let Some(blame) = blame {
-                return print(&blame.stage, &blame.crate_name);
+                return print(blame.stage, blame.crate_name);
             }
         }
         // Nothing in process is wrong: a text, or what runs the compiled ones.
-        print("render", "render");
+        print(Stage::Render, Crate::Render);
         for number in 0..LANGUAGES.len() as u64 {
             if targets::check(&program, number).is_err() {
                 return;
             }
         }
-        print("launch", "runtime");
+        print(Stage::Launch, Crate::Runtime);
     }
 
     /// Runs the programs that still wait for a compiler.
@@ -333,12 +333,12 @@ fn expr(seed: u64, number: u64) -> ExprCase {
 }
 
 /// The crate and the stage to blame for a problem of a program that is compiled for another target.
-fn crate_of_target(problem: &str) -> (&'static str, &'static str) {
+fn crate_of_target(problem: &str) -> (Crate, Stage) {
     match () {
-        () if problem.contains("reads back as") => ("graph", "text"),
+        () if problem.contains("reads back as") => (Crate::Graph, Stage::Text),
         // The linear uops break a rule of the target.
-        () if problem.starts_with("for ") => ("kernel", "linearize"),
-        () => ("render", "render"),
+        () if problem.starts_with("for ") => (Crate::Kernel, Stage::LINEARIZE),
+        () => (Crate::Render, Stage::Render),
     }
 }
 
@@ -346,8 +346,8 @@ fn crate_of_target(problem: &str) -> (&'static str, &'static str) {
 pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Failure> {
     gradiff_check::check_trees(seed, count).map_err(|detail| {
         let subject = match detail.starts_with(gradiff_check::SUMS_PREFIX) {
-            true => Subject::Crate("rewrite", "collapse"),
-            false => Subject::Crate("kernel", "trees"),
+            true => Subject::Crate(Crate::Rewrite, Stage::Rules),
+            false => Subject::Crate(Crate::Kernel, Stage::Drawn),
         };
         Failure { detail, subject }
     })
@@ -374,7 +374,7 @@ fn opts(program: &Program, seed: u64) -> Result<u64, Failure> {
         Ok((tally, None)) => Ok(tally.sequences),
         Ok((_, Some(failure))) => Err(Failure {
             detail: failure.to_string(),
-            subject: Subject::Crate("kernel", "optimize"),
+            subject: Subject::Crate(Crate::Kernel, Stage::OPTIMIZE),
         }),
         Err(refusal) => Err(Failure { detail: refusal, subject: Subject::Unknown }),
     }

@@ -5,7 +5,7 @@ use gradiff::graph::AxisKind;
 use gradiff::graph::text::{parse_linears, parse_text};
 use gradiff::graph::verify::verify_linear;
 use gradiff::render::{Code, LANGUAGES, Language};
-use gradiff_check::Shown;
+use gradiff_check::{Form, Shown};
 use gradiff_corpus::{Case, Program};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -16,13 +16,12 @@ const TEXTS_ONE_IN: u64 = 4;
 pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
     let language = &LANGUAGES[number as usize % LANGUAGES.len()];
     let case = Case::Program(program.clone());
-    let shown = |stage| {
-        gradiff_check::show(&case, Shown { stage, opts: None, target: Some(language.name) })
-    };
-    for text in shown("graph")?.split("\n\n") {
+    let shown =
+        |form| gradiff_check::show(&case, Shown { form, opts: None, target: Some(language.name) });
+    for text in shown(Form::Graph)?.split("\n\n") {
         graph_reads_back(text.trim_end())?;
     }
-    let uops = shown("uops")?;
+    let uops = shown(Form::Uops)?;
     if uops.is_empty() {
         return Ok(());
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use gradiff_check::{Crate, Stage};
 use gradiff_corpus::Program;
 
 use crate::clock::cpu_seconds;
@@ -116,8 +117,8 @@ pub(crate) struct Failure {
 pub(crate) enum Subject {
     /// A subject that blame does not know.
     Unknown,
-    /// A subject that belongs to one crate: its name and the stage.
-    Crate(&'static str, &'static str),
+    /// A subject that belongs to one crate: the crate and the stage.
+    Crate(Crate, Stage),
     /// A program on a configuration.
     Program(Box<Program>, String),
     /// An expression or view sequence, with the function that blames it.

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use gradiff_check::Crate;
 use serde_json::{Value, json};
 
 use super::parse::{Fault, FoundBy};
@@ -18,7 +19,7 @@ const SECONDS: u64 = 60;
 /// Results of the hunt for one fault.
 struct Row {
     name: String,
-    crate_name: String,
+    crate_name: Crate,
     first_seconds: Option<f64>,
     statements: Option<usize>,
     blamed: String,
@@ -69,11 +70,11 @@ pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Fai
 
 impl Row {
     fn is_blamed_rightly(&self) -> bool {
-        self.blamed == self.crate_name
+        self.blamed == self.crate_name.name()
     }
 
     fn to_json(&self) -> Value {
-        json!({"fault": self.name, "crate": self.crate_name, "seconds": self.first_seconds,
+        json!({"fault": self.name, "crate": self.crate_name.name(), "seconds": self.first_seconds,
                "statements": self.statements, "blamed": self.blamed})
     }
 }
@@ -94,7 +95,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
-    let (name, crate_name) = (fault.name.clone(), fault.crate_name.clone());
+    let (name, crate_name) = (fault.name.clone(), fault.crate_name);
     let failed = |error: std::io::Error| {
         Failure::Internal(format!("the hunt for {name} cannot be started: {error}"))
     };

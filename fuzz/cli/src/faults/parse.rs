@@ -14,13 +14,15 @@
 //! The value of a key is the rest of its line, or the indented block below it. Lines that begin
 //! with `#` are comments. Several edits follow each other; `file:` is valid until the next one.
 
+use gradiff_check::Crate;
+
 /// A known mistake that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The name of its file, without the extension.
     pub(crate) name: String,
     /// The crate that `blame` must name, under the key `crate`.
-    pub(crate) crate_name: String,
+    pub(crate) crate_name: Crate,
     /// The mistake, in one sentence.
     pub(crate) description: String,
     /// The check that finds it.
@@ -101,7 +103,13 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
             return fail(&format!("`{key}:` has no value"));
         }
         match key {
-            "crate" if crate_name.is_none() => crate_name = Some(value),
+            "crate" if crate_name.is_none() => match Crate::named(&value) {
+                Some(known) => crate_name = Some(known),
+                None => {
+                    let names = Crate::ALL.map(Crate::name).join(", ");
+                    return fail(&format!("no crate is called {value}; there are {names}"));
+                }
+            },
             "description" if description.is_none() => description = Some(value),
             "by" => match FoundBy::from_word(&value) {
                 Some(word) => found_by = word,
@@ -193,7 +201,7 @@ mod tests {
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
-        assert_eq!((fault.crate_name.as_str(), fault.found_by), ("kernel", FoundBy::Views));
+        assert_eq!((fault.crate_name, fault.found_by), (Crate::Kernel, FoundBy::Views));
         assert_eq!(fault.description, "One is two.");
         let edit = |file: &str, before: &str, after: &str, line| Edit {
             file: file.to_string(),

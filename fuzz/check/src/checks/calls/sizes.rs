@@ -49,8 +49,11 @@ pub(super) fn sizes(draw: &mut Draw) -> Result<(), String> {
     for _ in 0..OPERATIONS {
         if draw.one_in(3) {
             let ends = [i64::MAX, i64::MIN, i64::MAX / 2, 1 << 40, -(1 << 33)];
-            let is_large = draw.one_in(3);
-            let number = if is_large { draw.pick(&ends) } else { draw.below(13) as i64 - 4 };
+            let number = match draw.below(6) {
+                0 => draw.pick(&ends),
+                1 => check.up_to_the_end(draw, &sizes),
+                _ => draw.below(13) as i64 - 4,
+            };
             let model = nonzero([(Vec::new(), number.into())].into());
             sizes.push(Size { found: SInt::number(number), model });
         }
@@ -102,6 +105,11 @@ fn product(x: &Polynomial, y: &Polynomial) -> Option<Polynomial> {
     Some(nonzero(result))
 }
 
+/// Returns whether no variable is multiplied with itself.
+fn is_linear(polynomial: &Polynomial) -> bool {
+    polynomial.keys().all(|product| product.windows(2).all(|pair| pair[0] != pair[1]))
+}
+
 /// The value at a point; `None` beyond 128 bits.
 fn value(polynomial: &Polynomial, point: &[i128]) -> Option<i128> {
     polynomial.iter().try_fold(0i128, |sum, (product, coefficient)| {
@@ -133,6 +141,17 @@ impl Check {
             points.push(variables.iter().map(between).collect());
         }
         Check { variables, points }
+    }
+
+    /// Returns the number with which the sum with a size just fits in 64 bits, or just does not.
+    fn up_to_the_end(&self, draw: &mut Draw, sizes: &[Size]) -> i64 {
+        let (low, high) = sizes[draw.below(sizes.len())].found.range();
+        let beyond = draw.below(2) as i128;
+        let number = match draw.one_in(2) {
+            true => i128::from(i64::MAX) - high + beyond,
+            false => i128::from(i64::MIN) - low - beyond,
+        };
+        i64::try_from(number).unwrap_or(1)
     }
 
     fn variable(&self, number: usize) -> Size {
@@ -167,7 +186,7 @@ impl Check {
                 self.check(&size).map_err(|problem| report(sign, problem))?;
                 Ok(Some(size))
             }
-            (None, Some(model)) if self.surely_fits(&[x, y], &model) => {
+            (None, Some(model)) if self.surely_fits(&[x, y], &model) || self.just_fits(&model) => {
                 Err(report(sign, "it is refused though it fits in 64 bits".to_string()))
             }
             (Some(found), None) => Err(report(sign, format!("{found} does not fit in 64 bits"))),
@@ -189,6 +208,14 @@ impl Check {
             sizes.is_some_and(|sizes| sizes.iter().all(|size| *size < FAR) && sizes.len() < 8)
         };
         sources.iter().all(|size| is_small(&size.model)) && is_small(model)
+    }
+
+    /// Returns whether a polynomial, which is linear in each variable, is within 64 bits at all
+    /// corners, so that it is everywhere.
+    fn just_fits(&self, model: &Polynomial) -> bool {
+        let fits = |point| value(model, point).is_some_and(|value| i64::try_from(value).is_ok());
+        let corners = &self.points[..1 << VARIABLES];
+        is_linear(model) && corners.iter().all(|corner| fits(corner))
     }
 
     /// Checks that the size has the values of its model, and a right range.
@@ -221,8 +248,7 @@ impl Check {
                 extremes = Some((least.min(expected), greatest.max(expected)));
             }
         }
-        let is_linear = size.model.keys().all(|product| product.windows(2).all(|w| w[0] != w[1]));
-        if is_linear && extremes != Some((low, high)) {
+        if is_linear(&size.model) && extremes != Some((low, high)) {
             return Err(format!(
                 "{} has the range {low} to {high}, expected {extremes:?}",
                 size.found
@@ -260,6 +286,12 @@ impl Check {
         // Divisors are positive.
         if !SInt::number(0).below(&y.found) {
             return Ok(());
+        }
+        if let Some(product) = x.found.times(&y.found) {
+            let quotient = product.div_rem(&y.found);
+            if quotient != Some((x.found.clone(), SInt::number(0))) {
+                return Err(format!("their product divided by the latter gives {quotient:?}"));
+            }
         }
         let Some((quotient, remainder)) = x.found.div_rem(&y.found) else {
             let numbers = x.found.as_number().zip(y.found.as_number());

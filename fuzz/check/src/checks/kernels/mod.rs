@@ -28,6 +28,7 @@ use gradiff::runtime::{Device, Error, Executable};
 use gradiff_eval::Elements;
 
 use crate::backends::texts;
+use crate::blame::Crate;
 use crate::checks::calls::Draw;
 pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
@@ -142,14 +143,14 @@ fn check_bounds(seed: u64) -> Result<(), String> {
 
 /// The crate to blame for a report of [`check_kernels`]: that of the checker if it refuses a kernel
 /// for any device, that of the device if it runs uops, or else that of the texts.
-pub fn crate_of_kernels(problem: &str) -> &'static str {
+pub fn crate_of_kernels(problem: &str) -> Crate {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
-        None if problem.contains(passes::PREFIX) => "kernel",
-        None if problem.contains(wrapping::PREFIX) => "render",
-        None if problem.contains(damage::HAS_TEXT) => "render",
-        None if problem.starts_with(crate::checks::points::SAID) => "rewrite",
-        None => "graph",
+        None if problem.contains(passes::PREFIX) => Crate::Kernel,
+        None if problem.contains(wrapping::PREFIX) => Crate::Render,
+        None if problem.contains(damage::HAS_TEXT) => Crate::Render,
+        None if problem.starts_with(crate::checks::points::SAID) => Crate::Rewrite,
+        None => Crate::Graph,
         Some(device) => crate::blame::last_stage(device).1,
     }
 }
@@ -318,11 +319,13 @@ mod tests {
 
     #[test]
     fn problems_are_blamed_on_the_crate_between_uops_and_results() {
-        for (device, crate_name) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
+        for (device, crate_name) in
+            [("interp", Crate::Runtime), ("jit", Crate::Runtime), ("ptx", Crate::Render)]
+        {
             let problem = format!("{SAID} on {device}: element 0 is 1, expected 2");
             assert_eq!(crate_of_kernels(&problem), crate_name);
         }
-        assert_eq!(crate_of_kernels(&format!("{SAID}, of seed 3: it is refused")), "graph");
+        assert_eq!(crate_of_kernels(&format!("{SAID}, of seed 3: it is refused")), Crate::Graph);
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! The reviewed snapshots: the stages and languages that are stored for corpus cases.
+//! The reviewed snapshots: the forms that are stored for corpus cases.
 
 use gradiff::kernel::Opt;
 use gradiff_corpus::{Case, Program, embedded, parse};
 
 use crate::models::stages::Shown;
 
-/// A stage or a language that is stored for cases.
+/// A form that is stored for cases.
 struct Kind {
     /// The folder below that of all snapshots.
     folder: &'static str,
-    stage: &'static str,
+    form: &'static str,
     target: &'static str,
     /// True if kernels get the optimisations that the engine chooses, else none.
     is_optimised: bool,
@@ -17,11 +17,11 @@ struct Kind {
 
 const fn kind(
     folder: &'static str,
-    stage: &'static str,
+    form: &'static str,
     target: &'static str,
     is_optimised: bool,
 ) -> Kind {
-    Kind { folder, stage, target, is_optimised }
+    Kind { folder, form, target, is_optimised }
 }
 
 /// Schedule, uops and C without optimisations; each language for its own target with those that the
@@ -149,9 +149,13 @@ impl Kept {
         }
     }
 
-    /// The stage of the program that is stored, with its target and optimisations.
-    pub fn shown(&self) -> Shown<'_> {
-        Shown { stage: self.kind.stage, opts: self.opts.as_deref(), target: Some(self.kind.target) }
+    /// The form of the program that is stored, with its target and optimisations.
+    ///
+    /// # Errors
+    /// If no form has this name.
+    pub fn shown(&self) -> Result<Shown<'_>, String> {
+        let (form, target) = (self.kind.form.parse()?, Some(self.kind.target));
+        Ok(Shown { form, opts: self.opts.as_deref(), target })
     }
 }
 
@@ -165,7 +169,7 @@ pub fn kept() -> Vec<Kept> {
             opts: (!kind.is_optimised).then(Vec::new),
         })
     });
-    let has_opts = |kind: &&Kind| !kind.is_optimised && kind.stage != "schedule";
+    let has_opts = |kind: &&Kind| !kind.is_optimised && kind.form != "schedule";
     let optimised = KINDS.iter().filter(has_opts).flat_map(|kind| {
         OPTIMISED.iter().map(move |(name, case, opts)| {
             let opts = opts.split(", ").filter_map(|opt| opt.parse().ok()).collect();

@@ -5,13 +5,13 @@
 //! renders the same text; another text is not run.
 
 use gradiff::graph::Linear;
-use gradiff::render::{Code, LANGUAGES};
+use gradiff::render::{Code, Language};
 
 use super::cost::Cost;
 use super::kept::{Kept, kept};
 use super::outputs::{Outputs, compare_compiled, is_runnable};
 use crate::backends::texts::{Uncompiled, compile};
-use crate::models::stages::{graph, planned, show_program};
+use crate::models::stages::{Form, graph, planned, show_program};
 
 /// The line above each kernel of a snapshot, without its number.
 const HEAD: &str = "# kernel ";
@@ -23,7 +23,7 @@ const HEAD: &str = "# kernel ";
 pub(super) fn run(file: &str, text: &str) -> Result<Outputs, String> {
     let kept = kept().into_iter().find(|kept| kept.file() == file);
     let kept = kept.ok_or("no kept snapshot has this name")?;
-    let written = show_program(&kept.program()?, kept.shown())?;
+    let written = show_program(&kept.program()?, kept.shown()?)?;
     if written.trim_end() != text.trim_end() {
         return Err(String::from("this build of gradiff renders another text"));
     }
@@ -33,7 +33,7 @@ pub(super) fn run(file: &str, text: &str) -> Result<Outputs, String> {
 /// Compares a text with the uops that this build makes of the case.
 fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
     let outputs = graph(&kept.program()?)?;
-    let (plan, _) = planned(&outputs, kept.shown())?;
+    let (plan, _) = planned(&outputs, kept.shown()?)?;
     let kernels: Vec<&Linear> = plan.items.iter().map(|item| &**item.linear).collect();
     let texts = texts(text);
     if texts.len() != kernels.len() {
@@ -45,11 +45,14 @@ fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
         let cost = Cost::of(kernel).map_err(|why| at(number, why))?;
         is_runnable(kernel, &cost).map_err(|why| at(number, why))?;
     }
-    let stage = kept.shown().stage;
-    let codes = kernels.iter().zip(texts).map(|(kernel, text)| with_helpers(stage, kernel, text));
+    let Form::Text(language) = kept.shown()?.form else {
+        return Err(String::from("it is no text of a language"));
+    };
+    let codes =
+        kernels.iter().zip(texts).map(|(kernel, text)| with_helpers(language, kernel, text));
     let codes: Vec<Code> = codes.collect::<Result<_, _>>()?;
     let pairs: Vec<(&Linear, &Code)> = kernels.iter().copied().zip(&codes).collect();
-    let compiled = match compile(stage, &pairs) {
+    let compiled = match compile(language.name, &pairs) {
         Ok(compiled) => compiled,
         Err(Uncompiled::NotHere(why)) => return Err(why),
         Err(Uncompiled::Wrong(why)) => return Ok(Outputs::Different(why)),
@@ -67,10 +70,8 @@ fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
 }
 
 /// The text of a kernel in a language, with the helpers that this build's text of it names.
-fn with_helpers(language: &str, kernel: &Linear, text: &str) -> Result<Code, String> {
-    let language = LANGUAGES.iter().find(|known| known.name == language);
-    let rendered = language.map(|language| (language.render)(kernel));
-    let rendered = rendered.ok_or_else(|| String::from("it is no text of a language"))?;
+fn with_helpers(language: &Language, kernel: &Linear, text: &str) -> Result<Code, String> {
+    let rendered = (language.render)(kernel);
     let Code { helpers, .. } = rendered.map_err(|error| error.to_string())?;
     Ok(Code { text: text.to_owned(), helpers })
 }
@@ -99,7 +100,7 @@ mod tests {
     fn written(file: &str) -> (Kept, String) {
         let kept = kept().into_iter().find(|kept| kept.file() == file).expect("it is kept");
         let program = kept.program().expect("a program");
-        let text = show_program(&program, kept.shown()).expect("a text");
+        let text = show_program(&program, kept.shown().expect("a form")).expect("a text");
         (kept, text)
     }
 
