@@ -165,12 +165,16 @@ impl SInt {
         for term in &other.terms {
             let mut factors = [&term.factors[..], &factor.factors[..]].concat();
             factors.sort();
-            let coefficient = term.coefficient.checked_mul(factor.coefficient)?;
+            // The product may exceed 64 bits where the sum does not.
+            let product = i128::from(term.coefficient) * i128::from(factor.coefficient);
             match terms.binary_search_by(|old| order(&old.factors, &factors)) {
-                Err(index) => terms.insert(index, Term { factors, coefficient }),
+                Err(index) => {
+                    let coefficient = i64::try_from(product).ok()?;
+                    terms.insert(index, Term { factors, coefficient });
+                }
                 Ok(index) => {
-                    let sum = terms[index].coefficient.checked_add(coefficient)?;
-                    terms[index].coefficient = sum;
+                    let sum = i128::from(terms[index].coefficient) + product;
+                    terms[index].coefficient = i64::try_from(sum).ok()?;
                     if sum == 0 {
                         terms.remove(index);
                     }

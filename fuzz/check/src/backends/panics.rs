@@ -26,16 +26,7 @@ thread_local! {
 /// # Errors
 /// The message of the panic.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let previous = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if DEPTH.get() != 0 {
-                CRATE.set(crate_of_hook(info));
-            }
-            previous(info);
-        }));
-    });
+    install();
     DEPTH.set(DEPTH.get() + 1);
     let caught = catch_unwind(AssertUnwindSafe(work));
     DEPTH.set(DEPTH.get() - 1);
@@ -52,6 +43,20 @@ pub(crate) fn crate_of(problem: &str) -> Option<Crate> {
     problem.contains(PREFIX).then(|| CRATE.get()).flatten()
 }
 
+/// Installs the hook that notes the crate of a panic.
+fn install() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if DEPTH.get() != 0 {
+                CRATE.set(crate_of_hook(info));
+            }
+            previous(info);
+        }));
+    });
+}
+
 /// The crate of a panic, by its file; if that is not a file of the engine, by the innermost
 /// function of the engine that was being called.
 fn crate_of_hook(info: &PanicHookInfo<'_>) -> Option<Crate> {
@@ -59,14 +64,24 @@ fn crate_of_hook(info: &PanicHookInfo<'_>) -> Option<Crate> {
     if ASSERTING.iter().any(|asserting| file.ends_with(asserting)) {
         return None;
     }
-    let mut crates = Crate::ALL.into_iter();
-    if let Some(known) = crates.find(|known| file.contains(&format!("engine/{known}/src/"))) {
-        return Some(known);
+    let trace = || Backtrace::force_capture().to_string();
+    crate_of_file(&file).or_else(|| trace().lines().find_map(crate_of_line))
+}
+
+fn crate_of_file(file: &str) -> Option<Crate> {
+    Crate::ALL.into_iter().find(|known| file.contains(&format!("engine/{known}/src/")))
+}
+
+/// Returns the crate of a line of a backtrace, which names a function or its file. The types with
+/// which a function is generic do not count.
+fn crate_of_line(line: &str) -> Option<Crate> {
+    let line = line.trim_start();
+    if let Some(file) = line.strip_prefix("at ") {
+        return crate_of_file(file);
     }
-    let trace = Backtrace::force_capture().to_string();
-    let of_engine = Crate::ALL.into_iter().filter(|known| *known != Crate::Oracle);
-    let first = |known: Crate| Some((trace.find(&format!("gradiff_{known}::"))?, known));
-    of_engine.filter_map(first).min().map(|(_, known)| known)
+    let (_, function) = line.split_once(": ")?;
+    let path = function.trim_start_matches(['<', '&']).strip_prefix("gradiff_")?;
+    Crate::named(path.split_once("::")?.0).filter(|known| *known != Crate::Oracle)
 }
 
 #[cfg(test)]
@@ -84,5 +99,21 @@ mod tests {
         let problem = catch(|| Constant::float(DType::I32, 1.0)).expect_err("it panics");
         assert_eq!(crate_of(&problem), None);
         assert_eq!(crate_of("output 0 differs"), None);
+    }
+
+    #[test]
+    fn lines_of_backtraces_name_their_crate() {
+        for (line, expected) in [
+            ("   3: gradiff_kernel::lower::lower", Some(Crate::Kernel)),
+            ("   3: <&gradiff_graph::uop::UOp as core::ops::Add>::add", Some(Crate::Graph)),
+            ("             at ./engine/view/src/merge.rs:3:7", Some(Crate::View)),
+            ("   4: {closure#0}<gradiff_tensor::plan::Plan>", None),
+            ("   5: core::iter::map<gradiff_graph::uop::UOp>", None),
+            ("   6: gradiff_oracle::evaluate", None),
+            ("             at ./fuzz/check/src/lib.rs:3:7", None),
+            ("", None),
+        ] {
+            assert_eq!(crate_of_line(line), expected, "{line}");
+        }
     }
 }

@@ -57,8 +57,8 @@ fn checked(kernel: &Linear) -> Result<(), String> {
         }
     }
     let mut draw = Draw::new(crate::report::hash(&text));
-    for _ in 0..DAMAGED {
-        let damaged = damaged(&text, &mut draw);
+    let drawn = (0..DAMAGED).map(|_| damaged(&text, &mut draw));
+    for damaged in drawn.chain(without_words(&text)) {
         let read = crate::catch(|| parse_linears(&damaged));
         let read = read.map_err(|panic| format!("{panic} on\n{damaged}"))?;
         // A refusal is right.
@@ -170,6 +170,32 @@ pub(crate) fn damaged(text: &str, draw: &mut Draw) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The texts in which a word of the first uop of each op is left out or is another one.
+fn without_words(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut ops = Vec::new();
+    let mut texts = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let op = words.get(1).copied().unwrap_or_default();
+        if ops.contains(&op) {
+            continue;
+        }
+        ops.push(op);
+        for (number, word) in words.iter().enumerate() {
+            for other in ["", "x", &format!("{word}x")] {
+                let mut words = words.clone();
+                words[number] = other;
+                let line = words.join(" ");
+                let mut lines = lines.clone();
+                lines[at] = &line;
+                texts.push(lines.join("\n") + "\n");
+            }
+        }
+    }
+    texts
+}
+
 /// Checks that an axis of a drawn kind reads back, and that letters of no kind are refused.
 fn check_axis(draw: &mut Draw) -> Result<(), String> {
     let (suffix, kind) = draw.pick(&SUFFIXES);
@@ -227,6 +253,7 @@ mod tests {
     fn damage_is_drawn_of_every_kind() {
         let mut draw = Draw::new(7);
         let texts: Vec<String> = (0..400).map(|_| damaged(TEXT, &mut draw)).collect();
+        assert_eq!(without_words(TEXT).len(), 3 * (2 + 5 + 6 + 5 + 5 + 5 + 4));
         let read = texts.iter().filter(|text| parse_linears(text).is_ok()).count();
         assert!((40..360).contains(&read), "{read} of 400 are read");
         for text in texts {

@@ -178,7 +178,8 @@ impl Scopes {
     /// Returns whether the two ranges are never in the same scope.
     fn are_apart(&self, x: u64, y: u64) -> bool {
         let is_in_both = |(below, over): &(u64, u64)| {
-            over & x != 0 && below & y != 0 || over & y != 0 && below & x != 0
+            let both = below | over;
+            over & (x | y) != 0 && both & x != 0 && both & y != 0
         };
         self.bound & x != 0
             && self.bound & y != 0

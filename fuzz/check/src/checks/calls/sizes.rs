@@ -211,11 +211,13 @@ impl Check {
     }
 
     /// Returns whether a polynomial, which is linear in each variable, is within 64 bits at all
-    /// corners, so that it is everywhere.
+    /// corners, so that it is everywhere, and so are its coefficients.
     fn just_fits(&self, model: &Polynomial) -> bool {
-        let fits = |point| value(model, point).is_some_and(|value| i64::try_from(value).is_ok());
+        let fits = |value: i128| i64::try_from(value).is_ok();
         let corners = &self.points[..1 << VARIABLES];
-        is_linear(model) && corners.iter().all(|corner| fits(corner))
+        is_linear(model)
+            && model.values().all(|coefficient| fits(*coefficient))
+            && corners.iter().all(|corner| value(model, corner).is_some_and(fits))
     }
 
     /// Checks that the size has the values of its model, and a right range.

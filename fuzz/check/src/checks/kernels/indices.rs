@@ -76,6 +76,8 @@ struct IndexBuilder<'a> {
     stores: Vec<Vec<Option<(i128, Extent)>>>,
     /// The factor of the thread's number in another access of the same array.
     factor: Option<i128>,
+    /// A variable, which may change.
+    variable: Option<u32>,
     /// True if a literal was drawn with which sums may wrap.
     is_large: bool,
     /// True if the engine must prove that all accesses so far are inside their arrays.
@@ -125,6 +127,7 @@ fn drawn(draw: &mut Draw) -> (Linear, bool) {
         is_idle: false,
         stores: Vec::new(),
         factor: None,
+        variable: None,
         is_large: false,
         must_be_proven: true,
         slots: 0,
@@ -258,6 +261,7 @@ impl IndexBuilder<'_> {
             2 => {
                 self.must_be_proven = false;
                 let variable = self.push(Op::DefineAcc, self.dtype, &[zero], Arg::Int(0));
+                self.variable = Some(variable);
                 (variable, limits)
             }
             _ => (array_of(self, self.dtype, false), limits),
@@ -370,7 +374,7 @@ impl IndexBuilder<'_> {
                 self.linear(uop, by(-1), value - constant, &[&operand])
             }
             6 => {
-                let factor = 1 + small;
+                let factor = if is_large { 1 << (27 + small) } else { 1 + small };
                 let number = self.int(factor);
                 let is_swapped = self.draw.one_in(2);
                 let sources =
@@ -588,6 +592,9 @@ impl IndexBuilder<'_> {
         let gate = self.gate();
         let lanes = self.draw.pick(&[1, 1, 1, 2, 3, 8]);
         self.factor = None;
+        if let Some(variable) = self.variable {
+            self.access_by_variable(variable);
+        }
         let mut indices = vec![self.pending_index(gate.as_ref())];
         if self.draw.one_in(2) {
             indices.push(self.pending_index(gate.as_ref()));
@@ -611,6 +618,25 @@ impl IndexBuilder<'_> {
         if is_stored && !is_local {
             self.stores.push(strides);
         }
+    }
+
+    /// Loads by a variable where a gate bounds it. The gate says nothing about what the variable
+    /// is once it has changed.
+    fn access_by_variable(&mut self, variable: u32) {
+        let count = 1 + self.draw.below(5) as i64;
+        let [before, end] = [-1, count.into()].map(|number| self.int(number));
+        let is_above = self.truth(Op::CmpLt, before, variable);
+        let is_below = self.truth(Op::CmpLt, variable, end);
+        let gate = self.truth(Op::And, is_above, is_below);
+        if self.draw.one_in(2) {
+            let value = self.draw.pick(&[0, 1, 5, 100, -1]);
+            let value = self.int(value);
+            self.push(Op::Assign, self.dtype, &[variable, value], Arg::None);
+        }
+        let array = self.array(count, false);
+        let src = [array, variable, gate];
+        let index = self.push(Op::Index, DType::F32, &src, Arg::None);
+        self.push(Op::Load, DType::F32, &[index], Arg::None);
     }
 
     /// An index whose least value is 0 or a little more, if its extent is known.

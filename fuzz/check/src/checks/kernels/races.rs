@@ -7,7 +7,7 @@ use gradiff_eval::Elements;
 
 use crate::checks::calls::Draw;
 
-/// Most accesses and barriers after each thread has written its own element.
+/// Limit of the accesses and barriers after the first stores.
 const STEP_LIMIT: usize = 6;
 
 /// Draws a kernel whose threads access elements of their own and of others, with barriers between
@@ -41,9 +41,9 @@ fn interpret(kernel: &Linear, mut memories: Vec<Elements>) -> Result<(), String>
     crate::backends::engine::run_alone("interp", kernel, &mut memories)
 }
 
-/// Draws the text of a kernel of one or two groups of threads.
+/// Draws the text of a kernel of one or two groups of threads, or of one thread each.
 fn kernel(draw: &mut Draw) -> String {
-    let (groups, threads) = (1 + draw.below(2), 2 + draw.below(4));
+    let (groups, threads) = (1 + draw.below(2), 1 + draw.below(5));
     let mut text = Text { lines: Vec::new() };
     let output = text.push(&format!("define_global f32 [] data0 {}", groups * threads));
     let local = text.push(&format!("define_local f32 [] local0 {threads}"));
@@ -60,9 +60,12 @@ fn kernel(draw: &mut Draw) -> String {
     let at = |text: &mut Text, array: usize, element: usize| {
         text.push(&format!("index f32 [{array}, {element}]"))
     };
-    let first = at(&mut text, local, thread);
-    text.push(&format!("store void [{first}, {value}]"));
-    text.push("barrier void []");
+    // Now and then nothing is written before the first access.
+    if !draw.one_in(5) {
+        let first = at(&mut text, local, thread);
+        text.push(&format!("store void [{first}, {value}]"));
+        text.push("barrier void []");
+    }
     let mut sum = value;
     for _ in 0..draw.below(STEP_LIMIT + 1) {
         let address = match draw.below(3) {
