@@ -18,10 +18,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::Error;
-use crate::linearize::Free;
+use crate::cached_rows::{array_of, cache_stores, row_ranges_of};
+use crate::context::Context;
+use crate::free::Free;
 use crate::nodes::map_nodes;
 use crate::opt::tuning::ARRAYS_MAX;
-use crate::pass::Context;
 use crate::transcendental::uops;
 
 /// Caches up to [`ARRAYS_MAX`] inputs of reductions. Devices with groups use local arrays to share
@@ -125,9 +126,10 @@ impl Row<'_> {
     /// Returns whether each of its ranges has the size of some other range, so that there may be
     /// another loop over the row.
     fn may_recur(&self) -> bool {
-        let is_other = |range: &UOp| !self.ranges.contains(range);
-        let others: Vec<&UOp> = self.free.ranges().filter(|range| is_other(range)).collect();
-        self.ranges.iter().all(|range| others.iter().any(|other| other.src() == range.src()))
+        let is_outside = |range: &UOp| !self.ranges.contains(range);
+        let outside: Vec<&UOp> = self.free.ranges().filter(|range| is_outside(range)).collect();
+        let recurs = |range: &UOp| outside.iter().any(|candidate| candidate.src() == range.src());
+        self.ranges.iter().all(recurs)
     }
 
     /// Returns whether a value differs from element to element, has one value for each (which it
@@ -230,41 +232,6 @@ fn cost(node: &UOp) -> i64 {
         0 => node.op().row().cost,
         count => count,
     }
-}
-
-/// Returns whether a kernel caches inputs.
-pub(crate) fn has_cache(nodes: &[UOp]) -> bool {
-    nodes.iter().any(|node| node.op() == Op::DefineLocal)
-}
-
-/// Iterates over the stores into the cache arrays of a kernel.
-pub(crate) fn cache_stores(free: &Free) -> impl Iterator<Item = &UOp> {
-    let is_cache = |node: &UOp| array_of(node).op() == Op::DefineLocal;
-    free.nodes.iter().filter(move |node| node.op() == Op::Store && is_cache(node))
-}
-
-fn array_of(store: &UOp) -> &UOp {
-    &store.src()[0].src()[0]
-}
-
-/// Returns the ranges (bits) that select the row which a store caches, not an element of it.
-pub(crate) fn row_ranges_of(store: &UOp, free: &Free) -> u64 {
-    let [index, value] = [0, 1].map(|source| free.of_node(&store.src()[source]));
-    value & !index
-}
-
-/// Returns the ranges (bits) that select the row of some cache store.
-pub(crate) fn row_ranges(free: &Free) -> u64 {
-    cache_stores(free).fold(0, |bits, store| bits | row_ranges_of(store, free))
-}
-
-/// Returns the total size of the cache arrays of a kernel.
-pub(crate) fn cache_bytes(free: &Free) -> i64 {
-    let bytes = |store: &UOp| match array_of(store).arg() {
-        Arg::Local(local) => local.size_elements * array_of(store).dtype().size_bytes() as i64,
-        _ => 0,
-    };
-    cache_stores(free).map(bytes).sum()
 }
 
 /// Makes each cache array larger by the upcast ranges that select its row, so that rows computed

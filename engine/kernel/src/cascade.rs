@@ -13,10 +13,9 @@ use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
 use gradiff_rewrite::{Mode, substitute};
 
 use crate::Error;
-use crate::linearize::{Free, MAX_RANGES, reduce_arg};
-use crate::nodes::map_nodes;
-use crate::opt::range as range_of;
-use crate::pass::Context;
+use crate::context::Context;
+use crate::free::{Free, MAX_RANGES};
+use crate::nodes::{map_nodes, range as range_of, reduce_arg};
 
 /// Splits all long sums of floats; none in strict mode, in which sums keep their order.
 pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
 use crate::accumulators;
-use crate::linearize::Free;
+use crate::free::Free;
 use crate::nodes::map_nodes;
 
 /// Contracts products and sums.

@@ -14,8 +14,8 @@ use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, Target, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
+use crate::context::Context;
 use crate::nodes::map_nodes;
-use crate::pass::Context;
 use crate::transcendental;
 
 /// Legalizes all nodes of a kernel.
@@ -85,8 +85,8 @@ impl Legalizer<'_> {
                 shift.map_or(node.clone(), |shift| UOp::binary(Op::Shl, x.clone(), shift))
             }
             (Op::Recip, [x]) if !target.recip => {
-                let one = UOp::constant(Constant::one(x.dtype()));
-                UOp::binary(Op::FDiv, one, x.clone())
+                let numerator = UOp::constant(Constant::one(x.dtype()));
+                UOp::binary(Op::FDiv, numerator, x.clone())
             }
             (Op::Pow, _) if let Some(value) = transcendental::decompose_exp(&node, target) => value,
             // A rule of `late` does this, too, unless its fuel runs out.

@@ -9,12 +9,16 @@
 
 mod accumulators;
 mod cache_inputs;
+mod cached_rows;
 mod cascade;
+mod context;
 mod contract;
 mod error;
 mod expand;
 mod extent;
 mod fragments;
+mod free;
+mod globals;
 mod interval;
 mod legalize;
 mod linearize;
@@ -27,17 +31,20 @@ mod pass;
 mod prefetch;
 mod reassociate;
 mod shape;
+mod stride;
 mod transcendental;
 
+pub use context::Options;
 pub use error::Error;
 pub use name::name;
 pub use opt::{Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops};
-pub use pass::{Options, Stages, lower, stages};
+pub use pass::{Stages, lower, stages};
 
 /// The passes one by one, for those who look at or check each.
 pub mod passes {
+    pub use crate::context::Context;
     pub use crate::linearize::linearize;
     pub use crate::pass::{
-        Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, PASSES, Pass,
+        GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, PASSES, Pass,
     };
 }

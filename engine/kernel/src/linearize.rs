@@ -9,13 +9,15 @@
 //!
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 
-use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Dims, Instruction, Linear, Op, UOp};
+use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Instruction, Linear, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::Error;
 use crate::accumulators;
 use crate::error::malformed;
+use crate::free::Numbered;
+use crate::globals::globals;
 
 /// Linearizes a lowered kernel, a graph over ranges as it is after the last of [`crate::PASSES`].
 ///
@@ -38,63 +40,6 @@ pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<
     }
     Ok(Linear { name, uops: linearizer.flatten() })
 }
-
-/// Returns the parameters of a kernel in the order of their slots.
-///
-/// # Errors
-/// If the root is not a sink of stores, or if two parameters have the same slot.
-pub(crate) fn globals(root: &UOp) -> Result<Vec<UOp>, Error> {
-    if root.op() != Op::Sink || root.src().iter().any(|source| source.op() != Op::Store) {
-        return Err(malformed("the root is not a sink of stores"));
-    }
-    let slot = |node: &UOp| match node.arg() {
-        Arg::Global(global) => global.slot,
-        _ => usize::MAX,
-    };
-    let mut globals = root.toposort();
-    globals.retain(|node| node.op() == Op::DefineGlobal);
-    globals.sort_by_key(slot);
-    match globals.windows(2).find(|pair| slot(&pair[0]) == slot(&pair[1])) {
-        Some(pair) => Err(malformed(format!("two parameters of slot {}", slot(&pair[0])))),
-        None => Ok(globals),
-    }
-}
-
-/// The ranges that each node of a lowered kernel depends on.
-pub(crate) struct Free {
-    /// The nodes, sources before users.
-    pub(crate) nodes: Vec<UOp>,
-    of: FxHashMap<UOp, u64>,
-}
-
-impl Free {
-    /// Computes the ranges of all nodes below a root.
-    ///
-    /// # Errors
-    /// Those of [`linearize`] that concern loops.
-    pub(crate) fn of(root: &UOp) -> Result<Free, Error> {
-        let Linearizer { nodes, free, .. } = Linearizer::new(root)?;
-        let of = nodes.iter().cloned().zip(free).collect();
-        Ok(Free { nodes, of })
-    }
-
-    /// Returns the ranges of a node, one bit each; a range depends on itself alone.
-    pub(crate) fn of_node(&self, node: &UOp) -> u64 {
-        self.of.get(node).copied().unwrap_or(0)
-    }
-
-    /// Returns the ranges that a reduction runs over, one bit each.
-    pub(crate) fn of_loops(&self, reduction: &UOp) -> u64 {
-        reduction.src().iter().skip(1).fold(0, |bits, range| bits | self.of_node(range))
-    }
-
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = &UOp> {
-        self.nodes.iter().filter(|node| node.op() == Op::Range)
-    }
-}
-
-/// Most ranges of a kernel: a set of them is the bits of a word.
-pub(crate) const MAX_RANGES: usize = 64;
 
 /// The scope outside of all loops.
 const ROOT: u32 = 0;
@@ -157,32 +102,7 @@ impl OfNode for Instruction {
 
 impl Linearizer {
     fn new(root: &UOp) -> Result<Linearizer, Error> {
-        let nodes = root.toposort();
-        let mut numbers: FxHashMap<&UOp, u32> = FxHashMap::default();
-        numbers.reserve(nodes.len());
-        let (mut src, mut free, mut ranges) = (Vec::new(), Vec::<u64>::new(), Vec::new());
-        for (number, node) in nodes.iter().enumerate() {
-            numbers.insert(node, number as u32);
-            let sources: SmallVec<[u32; 4]> = node.src().iter().map(|x| numbers[x]).collect();
-            let join = |sources: &[u32]| sources.iter().fold(0, |bits, x| bits | free[*x as usize]);
-            let open = match node.op() {
-                Op::Range if ranges.len() == MAX_RANGES => {
-                    return Err(Error::TooManyLoops(MAX_RANGES + 1));
-                }
-                Op::Range => {
-                    ranges.push(number as u32);
-                    1 << (ranges.len() - 1)
-                }
-                Op::Reduce => join(&sources[..1]) & !join(&sources[1..]),
-                Op::Assign => join(&sources[1..]) & !join(&sources[..1]),
-                Op::View | Op::ReduceAxis | Op::Iota => {
-                    return Err(malformed(format!("{} after lowering", node.op())));
-                }
-                _ => join(&sources),
-            };
-            free.push(open);
-            src.push(sources);
-        }
+        let Numbered { nodes, src, free, ranges } = Numbered::of(root)?;
         let root = Scope { parent: ROOT, bit: 0, range: 0, items: Vec::new() };
         Ok(Linearizer {
             src,
@@ -498,9 +418,4 @@ fn nesting(arg: &Arg) -> Axis {
         Axis { kind: AxisKind::Vector, number } => Axis { kind: AxisKind::Upcast, number },
         axis => axis,
     }
-}
-
-/// Makes the arg of a `Reduce` by this op.
-pub(crate) fn reduce_arg(op: Op) -> Arg {
-    Arg::Reduce(op, Dims::new())
 }

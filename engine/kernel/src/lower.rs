@@ -9,11 +9,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::context::Context;
 use crate::error::malformed;
 use crate::extent::{Axes, is_broadcast, tracker};
-use crate::linearize::reduce_arg;
-use crate::nodes::map_nodes;
-use crate::pass::Context;
+use crate::nodes::{map_nodes, reduce_arg};
 
 /// Lowers a kernel tree. Output axes get the first ranges, reduced axes the following ones. Indices
 /// are i32, unless an index or an intermediate value of one may exceed i32.

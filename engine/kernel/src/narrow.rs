@@ -10,8 +10,8 @@ use gradiff_rewrite::Bounds;
 use rustc_hash::FxHashMap;
 
 use crate::Error;
+use crate::context::Context;
 use crate::error::malformed;
-use crate::pass::Context;
 
 /// Narrows the 64-bit integers of a kernel.
 pub(crate) fn narrow(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -1,10 +1,20 @@
-//! Rebuilding of graphs, node by node.
+//! Making of nodes, and rebuilding of graphs node by node.
 
-use gradiff_graph::UOp;
+use gradiff_graph::{Arg, Axis, AxisKind, DType, Dims, Op, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::error::malformed;
+
+/// Makes a range with this trip count, kind and number.
+pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp {
+    UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
+}
+
+/// Makes the arg of a `Reduce` by this op.
+pub(crate) fn reduce_arg(op: Op) -> Arg {
+    Arg::Reduce(op, Dims::new())
+}
 
 /// Rebuilds a graph from its nodes in order: `change` gets each old node, and the node over its new
 /// sources.

@@ -1,64 +1,22 @@
 //! The tables of passes, and the two functions that run them: [`PASSES`] map a graph to a graph,
 //! `linearize` puts it in order, and [`LINEAR_PASSES`] map the ordered uops.
 
-use std::hash::{Hash, Hasher};
-
 use gradiff_graph::verify::verify_tree_node;
 use gradiff_graph::{Arg, BoundedLinear, Linear, Op, Target, UOp};
 use gradiff_rewrite::Trace;
 use gradiff_view::View;
-use rustc_hash::FxHasher;
 
 use crate::cache_inputs::{self, cache_inputs};
+use crate::cached_rows::has_cache;
 use crate::cascade::cascade;
+use crate::context::{Context, Options};
 use crate::error::malformed;
+use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
     prefetch, reassociate, shape,
 };
-
-/// The user's choices for lowering a kernel.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Mode and fuel of the rewriting.
-    pub rewrite: gradiff_rewrite::Options,
-    /// The choice of optimisations.
-    pub opts: Strategy,
-    /// Seed for tests: if set, each kernel gets smaller group limits, drawn from the seed and the
-    /// kernel's name.
-    pub limits: Option<u64>,
-}
-
-/// The input of a pass besides the kernel, and its trace.
-pub struct Context<'a> {
-    /// The device.
-    pub target: Target,
-    /// The user's choices.
-    pub options: &'a Options,
-    /// The record of the rules that fired.
-    pub trace: &'a mut Trace,
-    /// True if loops were divided after they were simplified, without any opts.
-    pub(crate) is_divided: bool,
-}
-
-impl<'a> Context<'a> {
-    /// Makes the context for the passes over this kernel, with its limits drawn.
-    pub fn new(
-        ast: &UOp,
-        target: &Target,
-        options: &'a Options,
-        trace: &'a mut Trace,
-    ) -> Context<'a> {
-        let mut target = *target;
-        if let (Some(groups), Some(seed)) = (&mut target.groups, options.limits) {
-            let mut hasher = FxHasher::default();
-            (name(ast), seed).hash(&mut hasher);
-            *groups = groups.smaller(hasher.finish());
-        }
-        Context { target, options, trace, is_divided: false }
-    }
-}
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
 pub struct Pass<Run> {
@@ -173,7 +131,7 @@ pub const PASSES: &[GraphPass] = &[
 pub const LINEARIZE: Pass<Linearize> = Pass {
     name: "linearize",
     promise: "uops in order, each in the outermost loop where its sources are known",
-    run: |ast, root| linearize::with_globals(root, &linearize::globals(ast)?, name(ast)),
+    run: |ast, root| linearize::with_globals(root, &globals(ast)?, name(ast)),
 };
 
 /// The passes that map linear uops to linear uops, in order.
@@ -212,7 +170,7 @@ fn symbolic_again(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 }
 
 fn privatize_rows(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    match cache_inputs::has_cache(&root.toposort()) {
+    match has_cache(&root.toposort()) {
         true => cache_inputs::privatize_rows(root),
         false => Ok(root.clone()),
     }

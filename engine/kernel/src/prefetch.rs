@@ -12,11 +12,11 @@ use gradiff_graph::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::cache_inputs;
-use crate::linearize::Free;
+use crate::cached_rows::{cache_stores, has_cache, row_ranges_of};
+use crate::free::Free;
 use crate::nodes::map_nodes;
-use crate::opt::stride;
 use crate::opt::tuning::{AHEAD_BYTES, LINE_BYTES};
+use crate::stride::stride;
 
 /// The arg of a store that may bypass the caches.
 const BYPASS_CACHES: i64 = 1;
@@ -27,14 +27,14 @@ pub(crate) fn add_prefetches(root: &UOp, large_bytes: u64) -> Result<UOp, Error>
     let is_large = |node: &UOp| node.op() == Op::Store && large_bytes <= bytes(node);
     let has_large = nodes.iter().any(is_large);
     let is_stream = has_large && nodes.iter().all(|node| node.op() != Op::Reduce);
-    if !cache_inputs::has_cache(&nodes) && !has_large {
+    if !has_cache(&nodes) && !has_large {
         return Ok(root.clone());
     }
     let free = Free::of(root)?;
     let mut distances: FxHashMap<UOp, i64> = FxHashMap::default();
-    for store in cache_inputs::cache_stores(&free) {
+    for store in cache_stores(&free) {
         let address = free.of_node(&store.src()[0]);
-        let row_ranges = cache_inputs::row_ranges_of(store, &free);
+        let row_ranges = row_ranges_of(store, &free);
         let Some(row) = innermost(row_ranges, &free) else { continue };
         for load in loads(store).filter(|load| free.of_node(load) & address != 0) {
             if let Some(stride) = stride(&load.src()[0].src()[1], row, &free)

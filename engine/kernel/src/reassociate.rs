@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::context::Context;
 use crate::nodes::map_nodes;
-use crate::pass::Context;
 
 /// Reassociates all sums of integers of a kernel.
 pub(crate) fn reassociate(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {

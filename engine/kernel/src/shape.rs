@@ -8,15 +8,16 @@ use gradiff_rewrite::Mode;
 use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
 
+use crate::Error;
+use crate::context::Context;
 use crate::error::malformed;
 use crate::extent::{Axes, is_broadcast, tracker};
+use crate::globals::globals;
 use crate::nodes::map_nodes;
-use crate::pass::Context;
-use crate::{Error, linearize};
 
 /// Simplifies the axes of a kernel tree.
 pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    linearize::globals(root)?;
+    globals(root)?;
     let root = merge_reductions(root, ctx.options.rewrite.mode);
     let order = root.toposort();
     let axes = Axes::of(&order)?;

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::dims::Dims;
-use super::known::Known;
+use super::known::{Known, Value};
 use super::lanes::{FIRST, Lanes, ROW, SCALARS, SPLAT, VECTOR, VectorAxis};
 
 /// Emits the kernel with its ranges expanded.
@@ -43,15 +43,6 @@ struct Key {
     splat_lanes: u32,
     /// The counters as digits of one number.
     counters: u64,
-}
-
-/// An emitted value, by its number in one of three lists: constants, broadcasts of constants, and
-/// uops.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Value {
-    Constant(u32),
-    Splat(u32),
-    Uop(u32),
 }
 
 struct Emitter<'a> {

@@ -8,7 +8,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::dims::Dims;
-use super::emit::Value;
+
+/// An emitted value, by its number in one of three lists: constants, broadcasts of constants, and
+/// uops.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Value {
+    Constant(u32),
+    Splat(u32),
+    Uop(u32),
+}
 
 /// The key for common subexpressions: op, type, arg, number of lanes, and sources.
 type Expression = (Op, DType, Arg, u8, SmallVec<[Value; 4]>);

@@ -85,8 +85,8 @@ impl Lanes {
         let mut lane_bits = (0..dims.ranges.len()).filter(|bit| self.bits >> bit & 1 == 1);
         range.count == self.axis.count
             && lane_bits.all(|bit| {
-                let other = &dims.ranges[bit];
-                other.end < range.start || range.end < other.start
+                let lane_range = &dims.ranges[bit];
+                lane_range.end < range.start || range.end < lane_range.start
             })
     }
 

@@ -1,13 +1,15 @@
 //! Applies opts: splits, pads and interchanges ranges.
 
-use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, Sources, UOp};
+use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
 
-use super::legal::{Loop, Loops, check, loops};
+use super::legal::{check, padded_size};
+use super::loop_info::Loop;
+use super::loops::{Loops, loops};
+use super::replace::{Replacement, replace};
 use super::{Opt, OptOp, Setting, tensor_cores};
 use crate::Error;
 use crate::accumulators::identity;
-use crate::linearize::reduce_arg;
-use crate::nodes::map_nodes;
+use crate::nodes::{map_nodes, range};
 
 /// Applies an opt; the result is not simplified.
 ///
@@ -31,7 +33,7 @@ pub(super) fn apply_to(
         OptOp::NoLocals => {
             let outputs = loops.list.iter().filter(is_plain_output);
             let replacements: Vec<Replacement> =
-                outputs.map(|info| of_kind(info, AxisKind::Global)).collect();
+                outputs.map(|info| Replacement::of_kind(info, AxisKind::Global)).collect();
             return replace(root, &replacements);
         }
         _ => &loops.list[opt.axis],
@@ -70,42 +72,6 @@ pub(super) fn apply_to(
     replace(root, &[replacement])
 }
 
-/// Replaces the range of a loop by one of another kind.
-pub(super) fn of_kind(info: &Loop, kind: AxisKind) -> Replacement {
-    Replacement::range(info, range(info.size, info.range.dtype(), kind, info.axis.number))
-}
-
-/// Makes a range with this trip count, kind and number.
-pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp {
-    UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
-}
-
-/// The replacement of a range, or of another node.
-pub(super) struct Replacement {
-    /// The old range or node.
-    range: UOp,
-    /// The new value.
-    value: UOp,
-    /// The ranges that take the place of the old range in a reduction over it.
-    reduced: Vec<UOp>,
-    /// The range of the accumulators, if a reduction gets more than one. They are reduced in the
-    /// end.
-    accumulators: Option<UOp>,
-}
-
-impl Replacement {
-    /// Replaces the range of a loop by another range.
-    pub(super) fn range(info: &Loop, new: UOp) -> Replacement {
-        let (range, value) = (info.range.clone(), new.clone());
-        Replacement { range, value, reduced: vec![new], accumulators: None }
-    }
-
-    /// Replaces a node over which no reduction runs by a value.
-    pub(super) fn value(node: &UOp, value: UOp) -> Replacement {
-        Replacement { range: node.clone(), value, reduced: Vec::new(), accumulators: None }
-    }
-}
-
 /// Splits the range of a loop into an outer and an inner one: the range is `outer*size + inner`,
 /// where `size` is the trip count of the inner one. `new`, of trip count `amount`, becomes the
 /// outer range if `is_outer`, else the inner one.
@@ -125,49 +91,6 @@ fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
         reduced: vec![old.clone(), new.clone()],
         accumulators: None,
     }
-}
-
-/// Applies replacements to a kernel. The unrolled ranges of a reduction become its innermost ones.
-pub(super) fn replace(root: &UOp, replacements: &[Replacement]) -> Result<UOp, Error> {
-    let find = |node: &UOp| replacements.iter().find(|replacement| replacement.range == *node);
-    let order = root.toposort();
-    map_nodes(&order, |old, node| {
-        if let Some(found) = find(old) {
-            return Ok(found.value.clone());
-        }
-        let Arg::Reduce(op, _) = old.arg() else { return Ok(node) };
-        if old.op() != Op::Reduce {
-            return Ok(node);
-        }
-        let mut accumulators: Vec<UOp> = Vec::new();
-        let mut ranges: Vec<UOp> = Vec::new();
-        for (old, new) in old.src()[1..].iter().zip(&node.src()[1..]) {
-            match find(old) {
-                Some(found) => {
-                    ranges.extend(found.reduced.iter().cloned());
-                    accumulators.extend(found.accumulators.clone());
-                }
-                None => ranges.push(new.clone()),
-            }
-        }
-        ranges.sort_by_key(
-            |range| matches!(range.arg(), Arg::Axis(axis) if axis.kind == AxisKind::Unroll),
-        );
-        let reduce = |value: UOp, ranges: Vec<UOp>| match ranges.is_empty() {
-            true => value,
-            false => {
-                let dtype = value.dtype();
-                let src: Sources = std::iter::once(value).chain(ranges).collect();
-                UOp::new(Op::Reduce, dtype, src, reduce_arg(*op))
-            }
-        };
-        Ok(reduce(reduce(node.src()[0].clone(), ranges), accumulators))
-    })
-}
-
-/// Rounds a trip count up to a multiple of `amount`; `i64::MAX` if that overflows.
-pub(super) fn padded_size(size: i64, amount: i64) -> i64 {
-    size.checked_add(amount - 1).map_or(i64::MAX, |sum| sum / amount * amount)
 }
 
 /// Rounds the trip count up to a multiple of `amount` and shifts the last block inwards, so that

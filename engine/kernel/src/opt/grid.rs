@@ -3,9 +3,11 @@
 use gradiff_graph::target::Groups;
 use gradiff_graph::{AxisKind, Op, UOp};
 
-use super::apply::{Replacement, range, replace};
-use super::legal::{Loop, loops};
+use super::loop_info::Loop;
+use super::loops::loops;
+use super::replace::{Replacement, replace};
 use crate::Error;
+use crate::nodes::range;
 
 /// Makes the ranges of the kind `Global` fit the grid; if that is impossible, or would take more
 /// ranges than a kernel may have, they become plain loops.
@@ -26,7 +28,7 @@ pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
         dims.len() <= globals.len() || loops.have_room(dims.len() - globals.len()).is_ok()
     };
     let Some(dims) = dims_of(&sizes, &fits).filter(has_room) else {
-        let plain = |info: &&Loop| super::apply::of_kind(info, AxisKind::Loop);
+        let plain = |info: &&Loop| Replacement::of_kind(info, AxisKind::Loop);
         return replace(root, &globals.iter().map(plain).collect::<Vec<_>>());
     };
     // The linear index of an iteration, from the counters of the grid; then the counters of the

@@ -7,12 +7,13 @@
 use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Sources, UOp};
 use rustc_hash::FxHashMap;
 
-use super::apply::{Replacement, of_kind, range, replace};
-use super::legal::{Loop, Loops, loops as loops_of};
+use super::loop_info::Loop;
+use super::loops::{Loops, loops as loops_of};
+use super::replace::{Replacement, replace};
 use crate::Error;
-use crate::linearize::{Free, reduce_arg};
-use crate::nodes::map_nodes;
-use crate::pass::Context;
+use crate::context::Context;
+use crate::free::Free;
+use crate::nodes::{map_nodes, range, reduce_arg};
 
 /// Maps a kernel to thread groups; kernels with several stores are not launched as groups.
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -26,13 +27,13 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
     let has_warp = loops.has(AxisKind::Warp);
     let innermost = if has_warp { loops_of(&root)?.next_number() } else { 0 };
     let launched = |info: &Loop| match info.axis.kind {
-        AxisKind::Group => Some(of_kind(info, AxisKind::Local)),
+        AxisKind::Group => Some(Replacement::of_kind(info, AxisKind::Local)),
         AxisKind::Warp => {
             let local = range(info.size, info.range.dtype(), AxisKind::Local, innermost);
             Some(Replacement::range(info, local))
         }
         AxisKind::Loop if info.is_output && !info.is_reduced => {
-            Some(of_kind(info, AxisKind::Global))
+            Some(Replacement::of_kind(info, AxisKind::Global))
         }
         _ => None,
     };

@@ -6,150 +6,37 @@
 //! [`Setting`] only; [`check`] decides it.
 
 mod apply;
+mod draw;
 mod grid;
 mod groups;
 mod heuristic;
 mod legal;
-mod stride;
+mod limits;
+mod loop_info;
+mod loops;
+mod matmul;
+mod ops;
+mod replace;
 mod tensor_cores;
 pub(crate) mod tuning;
 mod vectors;
 
-use gradiff_graph::{Target, UOp};
-use gradiff_rewrite::Mode;
+use gradiff_graph::UOp;
 
 use crate::Error;
-use crate::pass::Context;
+use crate::context::Context;
 
 pub use apply::apply;
-pub(crate) use apply::range;
+pub use draw::draw;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
-pub(crate) use legal::{Loop, Loops};
-pub use legal::{check, draw, legal, loops};
-pub(crate) use stride::stride;
-pub(crate) use tensor_cores::Matmul;
+pub use legal::{check, legal};
+pub(crate) use loop_info::Loop;
+pub(crate) use loops::Loops;
+pub use loops::loops;
+pub(crate) use matmul::Matmul;
+pub use ops::{Opt, OptOp, Setting, Strategy};
 pub(crate) use vectors::choose_vectors;
-
-/// The kind of a loop transformation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum OptOp {
-    /// Runs `amount` iterations at once, which may become the lanes of a vector. A reduced loop
-    /// gets `amount` accumulators, which are reduced in the end.
-    Upcast,
-    /// Unrolls `amount` iterations of a reduced loop, in order.
-    Unroll,
-    /// Divides an output loop among `amount` CPU threads, in contiguous blocks.
-    Thread,
-    /// Pads the trip count to a multiple of `amount` with iterations that do nothing.
-    PadTo,
-    /// Rounds the trip count of an output loop up to a multiple of `amount`. The last block of
-    /// `amount` iterations is shifted inwards: it repeats some iterations of the block before it.
-    Overlap,
-    /// Interchanges the loop and the output loop at index `amount`.
-    Swap,
-    /// Runs `amount` adjacent iterations of an output loop by as many threads of a group.
-    Local,
-    /// Divides a reduction among `amount` threads of a group, with the iterations interleaved.
-    Group,
-    /// Divides a reduction among `amount` threads of a group, in contiguous blocks.
-    GroupTop,
-    /// Makes each iteration of the output loops a group of one thread; excludes further opts of
-    /// them.
-    NoLocals,
-    /// Computes a matrix product, whose sum runs over this loop, by the tensor cores of a warp of
-    /// threads. `amount` is the number of a combination of a tensor core and a product.
-    Tc,
-}
-
-impl OptOp {
-    /// All kinds.
-    pub const ALL: [OptOp; 11] = [
-        OptOp::Upcast,
-        OptOp::Unroll,
-        OptOp::Thread,
-        OptOp::PadTo,
-        OptOp::Overlap,
-        OptOp::Swap,
-        OptOp::Local,
-        OptOp::Group,
-        OptOp::GroupTop,
-        OptOp::NoLocals,
-        OptOp::Tc,
-    ];
-
-    /// Returns its name in the text form.
-    pub fn name(self) -> &'static str {
-        let names = ["upcast", "unroll", "thread", "padto", "overlap", "swap", "local", "group"];
-        let names = names.into_iter().chain(["grouptop", "nolocals", "tc"]);
-        names.into_iter().nth(self as usize).unwrap_or_default()
-    }
-}
-
-/// One optimisation, with the text form `OP AXIS AMOUNT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Opt {
-    /// The kind.
-    pub op: OptOp,
-    /// The index of the loop in [`Loops::list`]; 0 for `nolocals`.
-    pub axis: usize,
-    /// The number of iterations, threads or accumulators; 0 means all iterations of the loop. For
-    /// `swap` the index of the other loop, for `tc` the number of a combination.
-    pub amount: i64,
-}
-
-impl std::fmt::Display for Opt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {}", self.op.name(), self.axis, self.amount)
-    }
-}
-
-impl std::str::FromStr for Opt {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Opt, String> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let [op, axis, amount] = words.as_slice() else {
-            return Err(format!(
-                "{text:?} is not an opt: an opt is OP AXIS AMOUNT, as in upcast 0 4"
-            ));
-        };
-        let names = OptOp::ALL.map(OptOp::name);
-        let found = OptOp::ALL.into_iter().find(|known| known.name() == *op);
-        let op = found.ok_or_else(|| format!("no opt is called {op}: {}", names.join(", ")))?;
-        let axis = axis.parse().map_err(|error| format!("axis {axis} of {text}: {error}"))?;
-        let amount = amount.parse().map_err(|error| format!("amount {amount}: {error}"))?;
-        Ok(Opt { op, axis, amount })
-    }
-}
-
-/// The choice of opts for a kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// No opts.
-    #[default]
-    None,
-    /// These opts, in order. It is an error if one of them is illegal for the kernel.
-    Fixed(Vec<Opt>),
-    /// Legal opts, drawn at random.
-    Drawn {
-        /// The seed; kernels with the same loops get the same opts.
-        seed: u64,
-        /// The maximum number of opts.
-        limit: usize,
-    },
-    /// The opts that the heuristic chooses from the loops and memory accesses.
-    Heuristic,
-}
-
-/// The conditions, besides the loops, on which the legality of opts depends.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting<'a> {
-    /// The mode, which says whether floats may be summed in another order.
-    pub mode: Mode,
-    /// The target, which says what the device supports.
-    pub target: &'a Target,
-}
 
 /// Applies the chosen opts.
 pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -1,117 +1,24 @@
 //! Opt `tc`: computes a sum of products with the tensor cores of a device.
 //!
-//! A sum over products of two values is a matrix product, if each value depends on an output loop
-//! on which the other does not depend. The loops of its rows m, columns n and summands k are split
-//! into tiles. Within a tile, an index consists of bits of the thread's number in the warp and of
-//! bits of the element's number in the thread's fragment, as the layout says. An operand is
-//! repeated for each element of its fragment, with the range of the loop replaced by that index;
-//! the elements of the result are upcast ranges.
+//! The loops of the rows m, columns n and summands k of a matrix product are split into tiles.
+//! Within a tile, an index consists of bits of the thread's number in the warp and of bits of the
+//! element's number in the thread's fragment, as the layout says. An operand is repeated for each
+//! element of its fragment, with the range of the loop replaced by that index; the elements of the
+//! result are upcast ranges.
 
 use gradiff_graph::tensor_core::{Layout, TensorCore};
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, UOp};
+use gradiff_graph::{Arg, AxisKind, DType, Op, Sources, UOp};
 use gradiff_rewrite::Mode;
 
 use super::Setting;
-use super::apply::{Replacement, range, replace};
-use super::legal::{Loop, Loops, at_most, fits};
+use super::limits::{at_most, fits};
+use super::loop_info::Loop;
+use super::loops::Loops;
+use super::matmul::Matmul;
+use super::replace::{Replacement, replace};
 use super::tuning::UPCAST_MAX;
 use crate::Error;
-use crate::linearize::Free;
-
-/// A sum of products that is a matrix product.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matmul {
-    /// The sum.
-    sum: UOp,
-    /// The ranges of m, n and k.
-    ranges: [UOp; 3],
-    /// The sizes of m, n and k.
-    sizes: [i64; 3],
-    /// A value over m and k, and one over n and k.
-    operands: [UOp; 2],
-}
-
-impl Matmul {
-    /// Returns the numbers of the loops of m, n and k.
-    pub(super) fn numbers(&self) -> [i64; 3] {
-        [0, 1, 2].map(|dim| match self.ranges[dim].arg() {
-            Arg::Axis(axis) => axis.number,
-            _ => -1,
-        })
-    }
-}
-
-/// Returns the matrix products of a kernel, each also as the product of the transposed matrices.
-pub(super) fn matmuls(free: &Free, list: &[Loop]) -> Vec<Matmul> {
-    let sums: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
-    let mut found = Vec::new();
-    for sum in &sums {
-        let is_sum = matches!(sum.arg(), Arg::Reduce(Op::Add, _)) && sum.dtype() == DType::F32;
-        let Some(operands) = is_sum.then(|| operands(&sum.src()[0])).flatten() else { continue };
-        let varies = |operand: usize, info: &Loop| {
-            ranges_of(free, &operands[operand]) & free.of_node(&info.range) != 0
-        };
-        let plain = || list.iter().filter(|info| info.axis.kind == AxisKind::Loop);
-        let output = || plain().filter(|info| info.is_output && !info.is_reduced);
-        let is_k = |info: &&Loop| {
-            let is_over = |sum: &UOp| sum.src()[1..].contains(&info.range);
-            let has_one_sum =
-                is_over(sum) && sums.iter().filter(|other| is_over(other)).count() == 1;
-            has_one_sum && !info.is_output && varies(0, info) && varies(1, info)
-        };
-        for k in plain().filter(is_k) {
-            for m in output().filter(|info| varies(0, info) && !varies(1, info)) {
-                for n in output().filter(|info| varies(1, info) && !varies(0, info)) {
-                    let transposed = ([n, m, k], [1, 0]);
-                    for (loops, order) in [([m, n, k], [0, 1]), transposed] {
-                        found.push(Matmul {
-                            sum: (*sum).clone(),
-                            ranges: loops.map(|info| info.range.clone()),
-                            sizes: loops.map(|info| info.size),
-                            operands: order.map(|number: usize| operands[number].clone()),
-                        });
-                    }
-                }
-            }
-        }
-    }
-    found
-}
-
-/// Returns the ranges (bits) of an operand, which may be a new node over known ones.
-fn ranges_of(free: &Free, operand: &UOp) -> u64 {
-    match operand.op() {
-        Op::Where => operand.src().iter().fold(0, |bits, source| bits | ranges_of(free, source)),
-        _ => free.of_node(operand),
-    }
-}
-
-/// Returns the two factors of a product, of the same type. A factor that is cast from a 16-bit
-/// float is taken without the cast, and a gate of the product becomes a gate of both factors.
-fn operands(value: &UOp) -> Option<[UOp; 2]> {
-    let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
-    match (value.op(), value.src()) {
-        (Op::Mul, [x, y]) if value.dtype() == DType::F32 => {
-            let narrow = |factor: &UOp| {
-                let source = factor.src().first().filter(|_| factor.op() == Op::Cast)?;
-                is_half(source.dtype()).then(|| source.clone())
-            };
-            match [narrow(x), narrow(y)] {
-                [Some(a), Some(b)] if a.dtype() == b.dtype() => Some([a, b]),
-                _ => Some([x.clone(), y.clone()]),
-            }
-        }
-        (Op::Mul, [x, y]) if is_half(value.dtype()) => Some([x.clone(), y.clone()]),
-        // The product need not be rounded to 16 bits before it is added.
-        (Op::Cast, [x]) if is_half(x.dtype()) => operands(x),
-        (Op::Where, [gate, x, zero]) if zero.as_const()?.to_float() == Some(0.0) => {
-            let zero = |factor: &UOp| UOp::constant(Constant::zero(factor.dtype()));
-            let gated = |factor: UOp| UOp::select(gate.clone(), factor.clone(), zero(&factor));
-            operands(x).map(|both| both.map(gated))
-        }
-        _ => None,
-    }
-}
+use crate::nodes::range;
 
 /// Returns the choices for a loop: all pairs of a tensor core and a matrix product that sums over
 /// it. The amount of the opt is the index of a choice.

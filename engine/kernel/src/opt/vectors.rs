@@ -4,10 +4,10 @@
 use gradiff_graph::target::Vectors;
 use gradiff_graph::{Arg, Axis, AxisKind, Op, Target, UOp};
 
-use super::stride::stride;
 use crate::Error;
-use crate::linearize::Free;
+use crate::free::Free;
 use crate::nodes::map_nodes;
+use crate::stride::stride;
 
 /// Most lanes of a vector.
 const LANES_MAX: i64 = 64;

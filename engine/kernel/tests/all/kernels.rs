@@ -320,17 +320,17 @@ fn lower_chain_of_10000_ops_succeeds() {
     for number in 0..10_000 {
         let op = [Op::Max, Op::Xor][number % 2];
         let tracker = plain(&[4]);
-        let other = load(DType::I32, 2 + number % 3, 4, tracker);
-        value = UOp::binary(op, value, other);
+        let operand = load(DType::I32, 2 + number % 3, 4, tracker);
+        value = UOp::binary(op, value, operand);
     }
     assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
     // A sum whose terms are all reordered.
     let mut value = contiguous(DType::I32, 1, &[4]);
     for number in 0..10_000 {
         let shape = [plain(&[4]), plain(&[1]).expand(&[4]).expect("a value")][number % 2].clone();
-        let other = load(DType::I32, 2 + number % 2, [4, 1][number % 2], shape);
-        let other = UOp::binary(Op::Xor, other, UOp::int(DType::I32, number as i64));
-        value = UOp::binary(Op::Add, value, other);
+        let addend = load(DType::I32, 2 + number % 2, [4, 1][number % 2], shape);
+        let addend = UOp::binary(Op::Xor, addend, UOp::int(DType::I32, number as i64));
+        value = UOp::binary(Op::Add, value, addend);
     }
     assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
 }

@@ -62,7 +62,7 @@ fn groups(seed: u64) -> Groups {
 fn dump(kernel: &gradiff_graph::UOp) -> String {
     let order = kernel.toposort();
     let number =
-        |node: &gradiff_graph::UOp| order.iter().position(|other| other == node).unwrap_or(0);
+        |node: &gradiff_graph::UOp| order.iter().position(|known| known == node).unwrap_or(0);
     let line = |(position, node): (usize, &gradiff_graph::UOp)| {
         let src: Vec<usize> = node.src().iter().map(number).collect();
         format!("{position}: {node:?} {src:?}\n")

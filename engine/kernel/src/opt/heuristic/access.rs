@@ -3,10 +3,11 @@
 use gradiff_graph::{AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 
-use super::{Optimizer, Setting};
+use super::optimizer::Optimizer;
 use crate::Error;
-use crate::linearize::Free;
-use crate::opt::{Loop, stride};
+use crate::free::Free;
+use crate::opt::{Loop, Setting};
+use crate::stride::stride;
 
 /// A load or store.
 pub(super) struct Access {

@@ -5,10 +5,10 @@
 use gradiff_graph::AxisKind;
 
 use super::access::{Access, Accesses, best_lane_loop, lane_score};
-use super::{Optimizer, Setting, divisor};
+use super::optimizer::{Optimizer, divisor};
 use crate::Error;
 use crate::opt::tuning::{ACCUMULATORS, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX};
-use crate::opt::{Loop, Loops, OptOp};
+use crate::opt::{Loop, Loops, OptOp, Setting};
 
 /// Chooses the opts for a CPU with vectors.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
@@ -65,7 +65,7 @@ fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     optimizer.add(OptOp::Upcast, number, amount)?;
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {
-        let is_independent = vectorized.iter().all(|other| info.is_independent(other));
+        let is_independent = vectorized.iter().all(|known| info.is_independent(known));
         let gains = lane_score(optimizer, &accesses, &info, info.is_reduced).is_some();
         if is_independent && gains {
             optimizer.add(OptOp::Upcast, info.axis.number, amount)?;
@@ -119,12 +119,12 @@ fn tile(
     let has_scalar_store = accesses.list.iter().any(is_scalar_store);
     let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
     // A loop with blocks shifted inwards cannot be divided among threads, so another one must be.
-    let mut others =
+    let mut outputs =
         optimizer.loops.list.iter().filter(|info| info.is_output && info.range != reuse_loop.range);
     let left =
         |info: &Loop| info.size / if info.range == lane_loop.range { lanes * vectors } else { 1 };
     let is_divisible = |info: &Loop| 1 < left(info) && left(info) % target.threads == 0;
-    let may_shift = target.threads == 1 || others.any(is_divisible);
+    let may_shift = target.threads == 1 || outputs.any(is_divisible);
     // Multiply-adds and loads, including those of repeated iterations. A vector load counts twice,
     // since it reads a whole cache line.
     let cost =

@@ -6,7 +6,7 @@
 use gradiff_graph::AxisKind;
 
 use super::access::{Access, Accesses, best_lane_loop};
-use super::{Optimizer, divisor};
+use super::optimizer::{Optimizer, divisor};
 use crate::Error;
 use crate::opt::tuning::{
     GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART, LEFT_PER_THREAD, MATVEC,

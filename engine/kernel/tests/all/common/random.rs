@@ -117,8 +117,8 @@ pub(crate) fn case(random: &mut Random) -> Case {
         value = reduce(maker.random.pick(ops), value, &axes);
         axes.iter().for_each(|axis| shape[*axis as usize] = 1);
         if maker.random.one_in(2) {
-            let other = maker.tree(&shape, wide, 1);
-            value = UOp::binary(Op::Add, value, other);
+            let addend = maker.tree(&shape, wide, 1);
+            value = UOp::binary(Op::Add, value, addend);
         } else if maker.random.one_in(2) {
             // Broadcast along the reduced axes, and perhaps reduced again.
             let tracker = plain(&shape).expand(&sizes).expect("reduced axes have size 1");

@@ -2,7 +2,7 @@
 
 use gradiff_graph::{Op, UOp};
 
-use crate::linearize::Free;
+use crate::free::Free;
 
 /// Returns the stride of an integer along a range, if that is constant.
 pub(crate) fn stride(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {

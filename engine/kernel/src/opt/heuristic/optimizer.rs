@@ -1,0 +1,68 @@
+//! The state of the heuristics: a kernel, to which opts are applied one by one.
+
+use gradiff_graph::{AxisKind, UOp};
+
+use crate::Error;
+use crate::opt::apply::apply_to;
+use crate::opt::{Loop, Loops, Opt, OptOp, Setting, loops};
+
+/// The opts chosen so far, and the kernel after them.
+pub(super) struct Optimizer<'a> {
+    pub(super) root: UOp,
+    pub(super) loops: Loops,
+    pub(super) opts: Vec<Opt>,
+    pub(super) setting: Setting<'a>,
+}
+
+impl Optimizer<'_> {
+    /// Applies an opt to the plain loop of this number, if it is legal; returns whether it is.
+    pub(super) fn add(&mut self, op: OptOp, number: i64, amount: i64) -> Result<bool, Error> {
+        let Some(axis) = self.index_of(number) else { return Ok(false) };
+        let opt = Opt { op, axis, amount };
+        self.root = match apply_to(&self.root, &self.loops, opt, self.setting) {
+            Err(Error::Illegal(_)) => return Ok(false),
+            applied => applied?,
+        };
+        self.loops = loops(&self.root)?;
+        self.opts.push(opt);
+        Ok(true)
+    }
+
+    /// Applies an opt with the first of these amounts that is legal; returns that amount.
+    pub(super) fn add_first_legal(
+        &mut self,
+        op: OptOp,
+        number: i64,
+        amounts: &[i64],
+    ) -> Result<Option<i64>, Error> {
+        for amount in amounts {
+            if self.add(op, number, *amount)? {
+                return Ok(Some(*amount));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the index of the plain loop of this number.
+    pub(super) fn index_of(&self, number: i64) -> Option<usize> {
+        let is_it = |info: &Loop| info.axis.kind == AxisKind::Loop && info.axis.number == number;
+        self.loops.list.iter().position(is_it)
+    }
+
+    /// Makes a loop the innermost output loop.
+    pub(super) fn make_innermost(&mut self, number: i64) -> Result<(), Error> {
+        let is_plain = |info: &Loop| info.axis.kind == AxisKind::Loop && info.is_output;
+        let last = self.loops.list.iter().rposition(is_plain);
+        if let Some(last) = last.filter(|last| self.index_of(number) != Some(*last)) {
+            self.add(OptOp::Swap, number, last as i64)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the largest of `limit`, `limit / 2`, `limit / 4` and so on that divides the size, if one
+/// above 1 does.
+pub(super) fn divisor(size: i64, limit: i64) -> Option<i64> {
+    let powers = std::iter::successors(Some(limit), |power| Some(power / 2));
+    powers.take_while(|power| 2 <= *power).find(|power| size % power == 0)
+}

@@ -1,0 +1,106 @@
+//! A loop of a kernel: its range, and what runs in it.
+
+use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use crate::Error;
+use crate::cached_rows::row_ranges;
+use crate::error::malformed;
+use crate::free::Free;
+
+/// A loop of a lowered kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// The range.
+    pub range: UOp,
+    /// Its kind and number.
+    pub axis: Axis,
+    /// The trip count.
+    pub size: i64,
+    /// True if a reduction runs over it.
+    pub is_reduced: bool,
+    /// True if a store is inside it.
+    pub is_output: bool,
+    /// True if a reduction over it is inside a loop of another reduction.
+    pub is_nested: bool,
+    /// The number and the type of each reduction over it.
+    pub reductions: SmallVec<[(usize, DType); 2]>,
+    /// True if several of its iterations store the same element.
+    pub(super) repeats_stores: bool,
+    /// True if each of its iterations caches a row of its own.
+    pub(super) has_cached_rows: bool,
+    /// Its bit in sets of loops.
+    pub(super) bit: u64,
+    /// The loops (bits) that some node depends on together with it.
+    pub(super) related: u64,
+}
+
+impl Loop {
+    /// Returns whether no node depends on both loops, so that neither has to be inside the other.
+    pub(super) fn is_independent(&self, other: &Loop) -> bool {
+        self.related & other.bit == 0
+    }
+}
+
+/// Returns the loops of a lowered kernel in the order of [`Loops::list`](super::Loops::list).
+///
+/// # Errors
+/// If the end of a range is not constant.
+pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
+    let bits = |node: &UOp| free.of_node(node);
+    let outputs = root.src().iter().fold(0, |set, store| set | bits(store));
+    let reductions: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
+    let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
+    let cached_rows = row_ranges(free);
+    let repeating = store_repeating(free);
+    let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
+    together.sort_unstable();
+    together.dedup();
+    let loop_of = |range: &UOp| {
+        let size = range.src()[0].as_int().and_then(|end| i64::try_from(end).ok());
+        let (Some(size), Arg::Axis(axis)) = (size, range.arg()) else {
+            return Err(malformed("a range without an end or a number"));
+        };
+        let bit = bits(range);
+        let over_it = reductions
+            .iter()
+            .enumerate()
+            .filter(|(_, reduction)| free.of_loops(reduction) & bit != 0);
+        Ok(Loop {
+            range: range.clone(),
+            axis: *axis,
+            size,
+            is_reduced: reduced & bit != 0,
+            is_output: outputs & bit != 0,
+            is_nested: over_it.clone().any(|(_, reduction)| bits(reduction) & reduced != 0),
+            reductions: over_it.map(|(number, reduction)| (number, reduction.dtype())).collect(),
+            repeats_stores: repeating & bit != 0,
+            has_cached_rows: cached_rows & bit != 0,
+            bit,
+            related: together
+                .iter()
+                .filter(|set| *set & bit != 0)
+                .fold(bit, |related, set| related | set),
+        })
+    };
+    let mut list: Vec<Loop> = free.ranges().map(loop_of).collect::<Result<_, Error>>()?;
+    list.sort_by_key(|info| (info.axis.kind != AxisKind::Loop, !info.is_output, info.axis));
+    Ok(list)
+}
+
+/// Returns the loops (bits) several iterations of which store the same element: those whose store
+/// indices are clamped by `min`, as blocks shifted inwards are.
+fn store_repeating(free: &Free) -> u64 {
+    let mut indices: FxHashSet<&UOp> = FxHashSet::default();
+    let mut loops = 0;
+    for node in free.nodes.iter().rev() {
+        match node.op() {
+            Op::Store => indices.extend(node.src()[0].src().get(1)),
+            _ if !indices.contains(node) => {}
+            Op::Min => loops |= free.of_node(node),
+            _ => indices.extend(node.src()),
+        }
+    }
+    loops
+}

@@ -1,0 +1,121 @@
+//! The loops of a kernel, with the facts on which the legality of opts depends.
+
+use gradiff_graph::{AxisKind, Op, UOp};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::loop_info::{self, Loop};
+use super::matmul::{Matmul, matmuls};
+use crate::cached_rows::cache_bytes;
+use crate::free::{Free, MAX_RANGES};
+use crate::{Error, transcendental};
+
+/// The loops of a lowered kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loops {
+    /// Plain loops first, so that an opt changes the indices of few others; among them output
+    /// loops, outermost first, then those that are only reduced.
+    pub list: Vec<Loop>,
+    /// True if the kernel has one store, so that all output loops are in one nest.
+    pub has_one_store: bool,
+    /// True if it loads from an array that it stores to.
+    pub(super) is_in_place: bool,
+    /// The candidates for tensor cores.
+    pub matmuls: Vec<Matmul>,
+    /// Estimated number of uops for the stored values, by the set of loops (bits) that they vary
+    /// in.
+    uop_counts: Vec<(u64, i64)>,
+    /// Bytes of the arrays that cache a row; upcast iterations of the output need one each.
+    pub(super) cache_bytes: i64,
+}
+
+/// Returns the loops of a lowered kernel.
+///
+/// # Errors
+/// If the end of a range is not constant.
+pub fn loops(root: &UOp) -> Result<Loops, Error> {
+    let free = Free::of(root)?;
+    let list = loop_info::list(root, &free)?;
+    let matmuls = matmuls(&free, &list);
+    let (has_one_store, cache_bytes) = (root.src().len() == 1, cache_bytes(&free));
+    let (is_in_place, uop_counts) = (is_in_place(&free), uop_counts(&free));
+    Ok(Loops { list, has_one_store, is_in_place, matmuls, uop_counts, cache_bytes })
+}
+
+/// Returns whether a kernel loads from an array that it stores to.
+fn is_in_place(free: &Free) -> bool {
+    let arrays = |op: Op| {
+        let accesses = free.nodes.iter().filter(move |node| node.op() == op);
+        accesses.map(|access| &access.src()[0].src()[0])
+    };
+    let stored: FxHashSet<&UOp> = arrays(Op::Store).collect();
+    arrays(Op::Load).any(|array| stored.contains(array))
+}
+
+/// Estimates the number of uops for the stored values, by the set of loops that they vary in.
+/// Indices and gates do not count: few are left after unrolling.
+fn uop_counts(free: &Free) -> Vec<(u64, i64)> {
+    let mut values: FxHashSet<&UOp> = FxHashSet::default();
+    let mut counts: FxHashMap<u64, i64> = FxHashMap::default();
+    for node in free.nodes.iter().rev() {
+        match node.op() {
+            Op::Store => values.extend(&node.src()[1..2]),
+            _ if !values.contains(node) => {}
+            Op::Reduce => values.extend(&node.src()[..1]),
+            op if op.is_elementwise() => {
+                values.extend(node.src());
+                *counts.entry(free.of_node(node)).or_default() += transcendental::uops(node).max(1);
+            }
+            _ => {}
+        }
+    }
+    counts.into_iter().collect()
+}
+
+impl Loops {
+    /// Returns the number of iterations of all loops of a kind.
+    pub(super) fn count(&self, kind: AxisKind) -> i64 {
+        let sizes = self.list.iter().filter(|info| info.axis.kind == kind).map(|info| info.size);
+        sizes.product()
+    }
+
+    /// Returns the number of iterations of the loops of a kind that depend on a loop.
+    pub(super) fn count_with(&self, kind: AxisKind, info: &Loop) -> i64 {
+        let is_related =
+            |related: &&Loop| related.axis.kind == kind && !info.is_independent(related);
+        self.list.iter().filter(is_related).map(|related| related.size).product()
+    }
+
+    /// Estimates the number of uops after unrolling, if `amount` iterations of a loop are unrolled,
+    /// too.
+    pub(super) fn unrolled_uops(&self, info: &Loop, amount: i64) -> i64 {
+        let is_unrolled =
+            |info: &&Loop| matches!(info.axis.kind, AxisKind::Upcast | AxisKind::Unroll);
+        let unrolled = |(bits, count): &(u64, i64)| {
+            let loops =
+                self.list.iter().filter(is_unrolled).filter(|unrolled| bits & unrolled.bit != 0);
+            let copies = loops.map(|unrolled| unrolled.size).fold(*count, i64::saturating_mul);
+            if bits & info.bit != 0 { copies.saturating_mul(amount) } else { copies }
+        };
+        self.uop_counts.iter().map(unrolled).fold(0, i64::saturating_add)
+    }
+
+    pub(super) fn has(&self, kind: AxisKind) -> bool {
+        self.list.iter().any(|info| info.axis.kind == kind)
+    }
+
+    /// Checks that the kernel may get this many loops more, beside those over the threads of groups
+    /// that pass `groups` adds: one for each reduction that is divided.
+    pub(super) fn have_room(&self, added: usize) -> Result<(), String> {
+        let divided = self.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
+        let over_threads: usize = divided.map(|info| info.reductions.len()).sum();
+        match self.list.len() + over_threads + added {
+            count if count <= MAX_RANGES => Ok(()),
+            count => Err(format!("{count} loops, at most {MAX_RANGES} are possible")),
+        }
+    }
+
+    /// Returns the number of the next new range.
+    pub(super) fn next_number(&self) -> i64 {
+        1 + self.list.iter().map(|info| info.axis.number).max().unwrap_or(0)
+    }
+}
