@@ -25,8 +25,10 @@ use smallvec::SmallVec;
 
 use crate::cache::Cache;
 use crate::device::bounded_linears;
-use crate::memory::{Locked, Memory, Signature};
+use crate::locked::Locked;
+use crate::memory::Memory;
 use crate::process::{self, Limit};
+use crate::signature::Signature;
 use crate::{Device, Error, Executable, threads};
 
 /// The maximal number of kernels in a file.

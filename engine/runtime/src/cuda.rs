@@ -24,10 +24,13 @@ use gradiff_graph::{BoundedLinear, DType, Linear, Target};
 use gradiff_render::Code;
 use smallvec::SmallVec;
 
+use crate::data::ALIGNMENT;
 use crate::device::bounded_linears;
 use crate::launch::{Launch, Texts};
-use crate::memory::{ALIGNMENT, Memory, Signature};
-use crate::remote::{self, RemoteBuffer, RemoteDevice};
+use crate::locked;
+use crate::memory::Memory;
+use crate::remote::{RemoteBuffer, RemoteDevice};
+use crate::signature::Signature;
 use crate::{Device, Error, Executable, environment};
 use driver::check;
 
@@ -291,7 +294,7 @@ impl Kernel {
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let opened = &self.module.opened;
-        remote::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
+        locked::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
             if self.launch.is_empty() {
                 return Ok(());
             }
@@ -303,7 +306,7 @@ impl Executable for Kernel {
     fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
         let opened = &self.module.opened;
         let mut time = Ok(Duration::ZERO);
-        remote::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
+        locked::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
             if self.launch.is_empty() {
                 return Ok(());
             }

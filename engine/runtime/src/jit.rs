@@ -21,7 +21,9 @@ use gradiff_graph::{BoundedLinear, Linear, Target};
 
 use crate::device::bounded_linears;
 use crate::launch::executed_uops;
-use crate::memory::{Locked, Memory, Signature};
+use crate::locked::Locked;
+use crate::memory::Memory;
+use crate::signature::Signature;
 use crate::{Device, Error, Executable};
 
 /// The maximum number of kernels in a module.

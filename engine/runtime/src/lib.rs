@@ -12,9 +12,9 @@
 //!
 //! * `pool`, `system`: a block is initialised and aligned to 64 bytes; it belongs to a single
 //!   memory, or is shared and not written (Miri, AddressSanitizer).
-//! * `memory`: a part stays within its block; bytes are written under the write lock, and shared
+//! * `data`: a part stays within its block; bytes are written under the write lock, and shared
 //!   bytes are copied before (Miri, AddressSanitizer, poison).
-//! * `memory`, pointers for kernels: each points to as many elements as the kernel declares, of the
+//! * `locked`, pointers for kernels: each points to as many elements as the kernel declares, of the
 //!   declared dtype, and the memory is locked until the launch is over; a memory that is written is
 //!   in one slot only; each bool is 0 or 1 (tests of devices, gcc's sanitizers).
 //! * `jit`, `c`, launches: the kernel is a `BoundedLinear`; an executable keeps its code loaded;
@@ -33,7 +33,7 @@
 //!   stand-in of CUDA).
 //! * `process`, `folder`: nothing is allocated between `fork` and `exec`; a function that runs at
 //!   exit does not unwind (review).
-//! * crate `kernel`, `to_linear`: views are inside their arrays, a store reaches each element once,
+//! * crate `kernel`, `lower`: views are inside their arrays, a store reaches each element once,
 //!   empty views are gated, and passes do not change which elements are accessed (`interp`, an
 //!   evaluator after each pass).
 //!
@@ -43,6 +43,7 @@
 mod c;
 mod cache;
 mod cuda;
+mod data;
 mod device;
 mod devices;
 mod environment;
@@ -52,6 +53,7 @@ mod half_float;
 mod interp;
 mod jit;
 mod launch;
+mod locked;
 mod memory;
 mod null;
 mod opencl;
@@ -60,6 +62,7 @@ mod pool;
 mod process;
 mod remote;
 mod scalar;
+mod signature;
 mod system;
 mod threads;
 #[cfg(feature = "wgpu")]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use gradiff_graph::{BoundedLinear, Target};
 
-use crate::memory::{Locked, Memory, Signature};
+use crate::locked::Locked;
+use crate::memory::Memory;
+use crate::signature::Signature;
 use crate::{Device, Error, Executable};
 
 /// The device `null`.

@@ -17,10 +17,13 @@ use gradiff_graph::target::Groups;
 use gradiff_graph::{BoundedLinear, DType, Linear, Target};
 use opencl_sys::*;
 
+use crate::data::ALIGNMENT;
 use crate::device::bounded_linears;
 use crate::launch::{Launch, Texts, executed_uops};
-use crate::memory::{ALIGNMENT, Memory, Signature};
-use crate::remote::{self, RemoteBuffer, RemoteDevice};
+use crate::locked;
+use crate::memory::Memory;
+use crate::remote::{RemoteBuffer, RemoteDevice};
+use crate::signature::Signature;
 use crate::{Device, Error, Executable, environment};
 use api::{Api, Handle, check};
 
@@ -330,7 +333,7 @@ impl Kernel {
 
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
-        remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
+        locked::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
             let _driver = lock_driver();
             match self.launch.is_empty() {
                 true => Ok(()),
@@ -341,7 +344,7 @@ impl Executable for Kernel {
 
     fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
         let mut time = Ok(Duration::ZERO);
-        remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
+        locked::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
             let _driver = lock_driver();
             if !self.launch.is_empty() {
                 // The kernel ran even if the event fails.

@@ -1,8 +1,4 @@
-//! Memory of devices that do not compute in host memory, and copies between host and device on
-//! demand.
-//!
-//! A memory has at most one copy, on the device that used it last. The current bytes are on the
-//! host, on the device, or on both; each side is updated when it is used, never earlier.
+//! Devices that do not compute in host memory, and their copies of memories.
 //!
 //! A part of a memory whose bytes are on a device may share them. As on the host, shared bytes are
 //! copied, on the device, before one of the memories that share them is written.
@@ -10,10 +6,8 @@
 use std::sync::Arc;
 
 use gradiff_graph::DType;
-use smallvec::SmallVec;
 
 use crate::Error;
-use crate::memory::{Data, Guard, Locked, Memory, Signature, is_worth_sharing, normalize_bools};
 
 /// A device with memory of its own.
 pub(crate) trait RemoteDevice {
@@ -47,149 +41,27 @@ pub(crate) trait RemoteBuffer: Send + Sync {
 
 /// The copy of a memory on a device.
 pub(crate) struct RemoteCopy {
-    buffer: Box<dyn RemoteBuffer>,
+    pub(crate) buffer: Box<dyn RemoteBuffer>,
     /// True if the bytes on the device are those of the memory.
-    is_current: bool,
+    pub(crate) is_current: bool,
     /// True if the bytes on the host are out of date.
-    is_host_stale: bool,
+    pub(crate) is_host_stale: bool,
     /// One reference for each copy that shares these bytes on the device; only their number
     /// matters.
-    sharers: Arc<()>,
+    pub(crate) sharers: Arc<()>,
     /// The size of the allocation that contains the buffer.
-    block_bytes: usize,
+    pub(crate) block_bytes: usize,
 }
 
 impl RemoteCopy {
-    fn new(buffer: Box<dyn RemoteBuffer>, block_bytes: usize) -> RemoteCopy {
+    pub(crate) fn new(buffer: Box<dyn RemoteBuffer>, block_bytes: usize) -> RemoteCopy {
         let (is_current, is_host_stale) = (false, false);
         RemoteCopy { buffer, is_current, is_host_stale, sharers: Arc::default(), block_bytes }
     }
 
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         1 < Arc::strong_count(&self.sharers)
     }
-}
-
-impl Data {
-    /// Returns a part of the device copy that shares its bytes. `None` if the device does not have
-    /// the current bytes, or if a buffer cannot begin at this offset.
-    pub(crate) fn remote_part(
-        &self,
-        offset_bytes: usize,
-        size_bytes: usize,
-    ) -> Result<Option<RemoteCopy>, Error> {
-        let is_current = |remote: &&RemoteCopy| remote.is_current && self.is_all_written();
-        let Some(remote) = self.remote.as_ref().filter(is_current) else { return Ok(None) };
-        let Some(buffer) = remote.buffer.part(offset_bytes, size_bytes)? else { return Ok(None) };
-        let mut part = match is_worth_sharing(remote.block_bytes, size_bytes) {
-            true => {
-                let sharers = remote.sharers.clone();
-                RemoteCopy { sharers, ..RemoteCopy::new(buffer, remote.block_bytes) }
-            }
-            false => RemoteCopy::new(buffer.duplicate()?, size_bytes),
-        };
-        (part.is_current, part.is_host_stale) = (true, true);
-        Ok(Some(part))
-    }
-
-    /// Returns whether only the device has the current bytes.
-    pub(crate) fn is_host_stale(&self) -> bool {
-        self.remote.as_ref().is_some_and(|remote| remote.is_host_stale)
-    }
-
-    /// Copies the bytes to the host unless they are current there.
-    pub(crate) fn sync_to_host(&mut self, dtype: DType) -> Result<(), Error> {
-        if self.is_host_stale() {
-            // Memories that share the host bytes must keep them.
-            self.unshare(dtype, false)?;
-        }
-        if let Some(mut remote) = self.remote.take_if(|remote| remote.is_host_stale) {
-            let downloaded = remote.buffer.download(self.bytes_mut());
-            remote.is_host_stale = downloaded.is_err();
-            if dtype == DType::Bool {
-                normalize_bools(self.bytes_mut());
-            }
-            self.remote = Some(remote);
-            downloaded?;
-        }
-        Ok(())
-    }
-
-    /// Marks the device copy as out of date, before the host bytes are written.
-    pub(crate) fn invalidate_device_copy(&mut self) {
-        if let Some(remote) = &mut self.remote {
-            (remote.is_current, remote.is_host_stale) = (false, false);
-        }
-    }
-
-    /// Copies the bytes to the device unless they are current there, and returns the handle. If a
-    /// kernel will write the bytes (`is_written`), the buffer shares them no longer.
-    fn sync_to_device(
-        &mut self,
-        device: &dyn RemoteDevice,
-        dtype: DType,
-        is_written: bool,
-    ) -> Result<usize, Error> {
-        if self.remote.as_ref().is_some_and(|remote| remote.buffer.device_id() != device.id()) {
-            self.sync_to_host(dtype)?;
-            self.remote = None;
-        }
-        let size_bytes = self.bytes().len();
-        // A shared buffer must not be overwritten.
-        let is_usable = |remote: &RemoteCopy| remote.is_current || !remote.is_shared();
-        let mut remote = match self.remote.take().filter(is_usable) {
-            Some(remote) => remote,
-            None => RemoteCopy::new(device.allocate(dtype, size_bytes.max(1))?, size_bytes),
-        };
-        if !remote.is_current && self.is_any_written() && size_bytes != 0 {
-            remote.buffer.upload(self.bytes())?;
-        } else if is_written && remote.is_shared() {
-            match remote.buffer.duplicate() {
-                Ok(buffer) => {
-                    let is_host_stale = remote.is_host_stale;
-                    remote = RemoteCopy { is_host_stale, ..RemoteCopy::new(buffer, size_bytes) };
-                }
-                Err(error) => {
-                    // The device may have the only current bytes.
-                    self.remote = Some(remote);
-                    return Err(error);
-                }
-            }
-        }
-        remote.is_current = true;
-        let handle = remote.buffer.handle();
-        self.remote = Some(remote);
-        Ok(handle)
-    }
-}
-
-/// Checks and locks the memories, copies them to the device and calls `launch` with their handles.
-pub(crate) fn run_on(
-    device: &dyn RemoteDevice,
-    signature: &Signature,
-    memories: &[&Memory],
-    launch: impl FnOnce(&[usize]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut locked = Locked::exclusive(signature, memories)?;
-    let mut handles: SmallVec<[usize; 6]> = SmallVec::new();
-    for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
-        let Guard::Write(data) = &mut locked.guards[*number] else {
-            unreachable!("all are locked for writing");
-        };
-        handles.push(data.sync_to_device(device, parameter.dtype, parameter.is_written)?);
-    }
-    launch(&handles)?;
-    for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
-        if parameter.is_written
-            && let Guard::Write(data) = &mut locked.guards[*number]
-        {
-            data.mark_written();
-            if let Some(remote) = &mut data.remote {
-                remote.is_host_stale = true;
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -197,7 +69,9 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::memory::Parameter;
+    use crate::locked::run_on;
+    use crate::memory::Memory;
+    use crate::signature::{Parameter, Signature};
 
     /// A device whose memory is a list of vectors. It counts uploads, downloads and duplicates.
     struct Fake {

@@ -13,32 +13,24 @@
 //! since kernels write it before they read it.
 
 mod copies;
+mod opened;
 
-use std::borrow::Cow;
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use ::wgpu::{self as api, BufferUsages};
-use gradiff_graph::target::Groups;
-use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Linear, Op, Target};
-use rustc_hash::FxHashMap;
+use ::wgpu as api;
+use gradiff_graph::{Arg, AxisKind, BoundedLinear, Linear, Op, Target};
 
 use crate::device::bounded_linears;
 use crate::launch::{Launch, Texts};
-use crate::memory::{Memory, Parameter, Signature};
-use crate::remote;
-use crate::{Device, Error, Executable, environment};
+use crate::memory::Memory;
+use crate::signature::{Parameter, Signature};
+use crate::{Device, Error, Executable, environment, locked};
 use copies::OnDevice;
+use opened::{HALF, Opened, Slot, WIDE_FLOAT, WIDE_INT, Work, block_on};
 
 /// The number of recorded launches at which they are submitted.
 const LAUNCHES_MAX: usize = 64;
-
-/// Optional features of adapters: f16, integers of 64 bits, f64.
-const HALF: api::Features = api::Features::SHADER_F16;
-const WIDE_INT: api::Features = api::Features::SHADER_INT64;
-const WIDE_FLOAT: api::Features = api::Features::SHADER_F64;
 
 /// A driver that silently ends the loops of a thread after this many iterations in total. Each
 /// entry of a loop counts as one iteration more than it has.
@@ -52,53 +44,6 @@ pub(crate) struct Wgpu {
     target: Target,
     /// The maximal number of iterations of all loops of a thread.
     iterations_max: u64,
-}
-
-/// The open device, shared by kernels and buffers.
-struct Opened {
-    device: api::Device,
-    queue: api::Queue,
-    limits: api::Limits,
-    /// The errors of the device since the last check.
-    errors: Arc<Mutex<Vec<String>>>,
-    work: Mutex<Work>,
-}
-
-/// The mutable state. While it is locked the device is used exclusively, so that errors can be
-/// attributed to the call.
-#[derive(Default)]
-struct Work {
-    /// The recorded launches, and their number.
-    encoder: Option<api::CommandEncoder>,
-    count: usize,
-    /// The number of the current submission, from 1.
-    number: u64,
-    buffers: Vec<Slot>,
-    /// Layouts, by whether each array of a kernel is written.
-    layouts: FxHashMap<Vec<bool>, (api::BindGroupLayout, api::PipelineLayout)>,
-    /// The staging buffer from which the host reads.
-    staging: Option<api::Buffer>,
-}
-
-/// A buffer in the list of buffers, or a part of one.
-#[derive(Clone, Default)]
-struct Slot {
-    buffer: Option<api::Buffer>,
-    /// The offset in the buffer in bytes.
-    offset: u64,
-    /// The number of the last submission that uses the buffer.
-    last_use: Arc<AtomicU64>,
-}
-
-/// Polls a future of `wgpu` to completion; except on the web it is ready at once.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => return answer,
-            Poll::Pending => std::thread::yield_now(),
-        }
-    }
 }
 
 impl Wgpu {
@@ -178,193 +123,6 @@ impl Wgpu {
     }
 }
 
-impl Opened {
-    fn new(adapter: &api::Adapter, features: api::Features) -> Result<Opened, String> {
-        let limits = adapter.limits();
-        let (device, queue) = block_on(adapter.request_device(&api::DeviceDescriptor {
-            required_features: adapter.features() & features,
-            required_limits: limits.clone(),
-            memory_hints: api::MemoryHints::MemoryUsage,
-            ..Default::default()
-        }))
-        .map_err(|error| error.to_string())?;
-        let errors: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (uncaptured, loss) = (errors.clone(), errors.clone());
-        device.on_uncaptured_error(Arc::new(move |error: api::Error| {
-            note(&uncaptured, error.to_string());
-        }));
-        device.set_device_lost_callback(move |_, why| note(&loss, format!("it is lost: {why}")));
-        let work = Mutex::new(Work { number: 1, ..Work::default() });
-        Ok(Opened { device, queue, limits, errors, work })
-    }
-
-    fn has_f16(&self) -> bool {
-        self.device.features().contains(HALF)
-    }
-
-    /// The language of kernels, and the name of its target.
-    fn language(&self) -> &'static str {
-        if self.has_f16() { "wgsl" } else { "wgsl-core" }
-    }
-
-    /// Describes the device: WGSL's types as far as it has them, the limits that were requested. An
-    /// element of local memory, also an f16, takes a word or more.
-    ///
-    /// WGSL does not specify the accuracy of functions, and drivers make use of that: log2 of the
-    /// smallest numbers has an error of 22 on Mesa 22.3. So none of them is supported.
-    fn target(&self) -> Target {
-        let limits = &self.limits;
-        let groups = Groups {
-            threads: limits.max_compute_invocations_per_workgroup.into(),
-            sizes: [
-                limits.max_compute_workgroup_size_x.into(),
-                limits.max_compute_workgroup_size_y.into(),
-                limits.max_compute_workgroup_size_z.into(),
-            ],
-            counts: [limits.max_compute_workgroups_per_dimension.into(); 3],
-            local_bytes: limits.max_compute_workgroup_storage_size.into(),
-            element_bytes: 4,
-        };
-        let target = Target::of(self.language());
-        let has = |features| self.device.features().contains(features);
-        let unsupported_types = match (has(WIDE_INT), has(WIDE_FLOAT)) {
-            _ if !self.has_f16() => target.unsupported_types,
-            (true, true) => &[],
-            (true, false) => &[DType::F64],
-            // f64 also needs integers for its bits.
-            (false, _) => Target::of("wgsl-core").unsupported_types,
-        };
-        Target { groups: Some(groups.capped()), unsupported_types, ..target }
-    }
-
-    /// The size of an element on the device in bytes.
-    fn stored_bytes(&self, dtype: DType) -> usize {
-        let is_half = dtype == DType::F16 && self.has_f16();
-        if is_half { 2 } else { dtype.size_bytes().max(4) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a call and checks for errors of the device.
-    fn checked<T>(&self, call: &'static str, work: impl FnOnce() -> T) -> Result<T, Error> {
-        let answer = work();
-        let errors =
-            std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner));
-        match errors.is_empty() {
-            true => Ok(answer),
-            false => Err(Error::Driver { device: "wgpu", call, why: errors.join("; ") }),
-        }
-    }
-
-    /// Compiles a kernel.
-    fn pipeline(
-        &self,
-        work: &mut Work,
-        signature: &Signature,
-        (name, text): (&str, String),
-    ) -> Result<api::ComputePipeline, Error> {
-        let source = api::ShaderSource::Wgsl(Cow::Owned(text));
-        let refused = |error: Error| Error::CompilerFailed {
-            compiler: "wgpu".into(),
-            kernels: name.to_string(),
-            source_path: None,
-            stderr: error.to_string(),
-        };
-        let module = self
-            .checked("create_shader_module", || {
-                let label = Some(name);
-                self.device.create_shader_module(api::ShaderModuleDescriptor { label, source })
-            })
-            .map_err(refused)?;
-        let written = signature.parameters.iter().map(|parameter| parameter.is_written).collect();
-        let (_, layout) = work.layouts.entry(written).or_insert_with_key(|key| self.layout(key));
-        let compilation_options = api::PipelineCompilationOptions {
-            zero_initialize_workgroup_memory: false,
-            ..Default::default()
-        };
-        self.checked("create_compute_pipeline", || {
-            self.device.create_compute_pipeline(&api::ComputePipelineDescriptor {
-                label: Some(name),
-                layout: Some(layout),
-                module: &module,
-                entry_point: Some(name),
-                compilation_options,
-                cache: None,
-            })
-        })
-        .map_err(refused)
-    }
-
-    /// Creates the layouts for kernels with these arrays; `written` says which ones are written.
-    fn layout(&self, written: &[bool]) -> (api::BindGroupLayout, api::PipelineLayout) {
-        let entry = |(binding, is_written): (u32, &bool)| api::BindGroupLayoutEntry {
-            binding,
-            visibility: api::ShaderStages::COMPUTE,
-            ty: api::BindingType::Buffer {
-                ty: api::BufferBindingType::Storage { read_only: !is_written },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
-            count: None,
-        };
-        let entries: Vec<_> = (0..).zip(written).map(entry).collect();
-        let descriptor = api::BindGroupLayoutDescriptor { label: None, entries: &entries };
-        let group = self.device.create_bind_group_layout(&descriptor);
-        let pipeline = self.device.create_pipeline_layout(&api::PipelineLayoutDescriptor {
-            label: None,
-            bind_group_layouts: &[Some(&group)],
-            immediate_size: 0,
-        });
-        (group, pipeline)
-    }
-
-    /// Submits the recorded launches.
-    fn submit(&self, work: &mut Work) -> Result<(), Error> {
-        work.number += 1;
-        work.count = 0;
-        let Some(encoder) = work.encoder.take() else { return Ok(()) };
-        self.checked("submit", || {
-            self.queue.submit([encoder.finish()]);
-        })
-    }
-
-    /// The encoder for the next command.
-    fn encoder<'a>(&self, work: &'a mut Work) -> &'a mut api::CommandEncoder {
-        let start = || self.device.create_command_encoder(&Default::default());
-        work.encoder.get_or_insert_with(start)
-    }
-
-    fn wait(&self) -> Result<(), Error> {
-        let waited =
-            self.checked("poll", || self.device.poll(api::PollType::wait_indefinitely()))?;
-        let failed = |error: api::PollError| Error::Driver {
-            device: "wgpu",
-            call: "poll",
-            why: error.to_string(),
-        };
-        waited.map(drop).map_err(failed)
-    }
-
-    fn buffer(&self, size_bytes: usize, usage: BufferUsages) -> Result<api::Buffer, Error> {
-        let size = size_bytes as u64;
-        if self.limits.max_buffer_size < size {
-            let max = self.limits.max_buffer_size;
-            let why = format!("{size} bytes are more than the maximum of {max}");
-            return Err(Error::Driver { device: "wgpu", call: "create_buffer", why });
-        }
-        self.checked("create_buffer", || {
-            self.device.create_buffer(&api::BufferDescriptor {
-                label: None,
-                size,
-                usage,
-                mapped_at_creation: false,
-            })
-        })
-    }
-}
-
 /// The number of iterations of all loops of a thread, plus one for each entry of a loop.
 fn loop_iterations(kernel: &Linear) -> u64 {
     let (mut total, mut open) = (0u64, vec![1u64]);
@@ -389,10 +147,6 @@ fn loop_iterations(kernel: &Linear) -> u64 {
         }
     }
     total
-}
-
-fn note(list: &Mutex<Vec<String>>, text: String) {
-    list.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
 
 struct Kernel {
@@ -470,7 +224,7 @@ impl Device for Wgpu {
 
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
-        remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
+        locked::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
             if self.launch.is_empty() {
                 return Ok(());
             }

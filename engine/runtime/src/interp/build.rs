@@ -9,43 +9,12 @@ use gradiff_graph::tensor_core::TensorCore;
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Local, Op};
 use smallvec::SmallVec;
 
-use super::{Access, NO_GATE, Program, Step, Transition};
+use super::program::{
+    Access, Barrier, Counters, Launch, NO_GATE, Product, Program, Step, Transition,
+};
 use crate::Error;
-use crate::memory::Signature;
 use crate::scalar;
-
-/// The slots of counters, and the sizes of their ranges; outermost first.
-type Counters = SmallVec<[(u32, u32); 3]>;
-
-/// The launched ranges of a kernel.
-#[derive(Default)]
-pub(super) struct Launch {
-    /// The ranges whose iterations are groups.
-    pub(super) groups: Counters,
-    /// The ranges whose iterations are threads of a group.
-    pub(super) threads: Counters,
-    pub(super) group_count: u32,
-    pub(super) thread_count: u32,
-}
-
-/// A tensor core product by the threads of each warp. Slots are those of each thread.
-pub(super) struct Product {
-    pub(super) core: &'static TensorCore,
-    /// The slots of the fragments of A, B and C.
-    pub(super) src: [Vec<u32>; 3],
-    /// The slots of the result.
-    pub(super) to: Vec<u32>,
-}
-
-/// A synchronisation point: a barrier, or a tensor core product.
-pub(super) struct Barrier {
-    /// The product to compute when all threads have reached it.
-    pub(super) product: Option<Product>,
-    /// The uop.
-    pub(super) position: u32,
-    /// The counters of the loops around it.
-    pub(super) counters: SmallVec<[u32; 4]>,
-}
+use crate::signature::Signature;
 
 /// The state of the compiler.
 struct Builder<'a> {
@@ -320,7 +289,7 @@ impl Builder<'_> {
         let index = self.linear.uops[position].src[0];
         let address = &self.linear.uops[index as usize];
         let local = match &self.linear.uops[address.src[0] as usize].arg {
-            Arg::Local(local) => self.program.locals.iter().position(|other| other == local),
+            Arg::Local(local) => self.program.locals.iter().position(|known| known == local),
             _ => None,
         };
         let array = local.or_else(|| self.program.signature.parameter_of(self.linear, index));

@@ -18,7 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use super::helpers::{self, Helper};
 use super::vector::{Form, Lanes};
 use crate::Error;
-use crate::memory::Signature;
+use crate::signature::Signature;
 
 /// The maximal size of a local array, which is on the stack.
 const MAX_LOCAL_BYTES: u32 = 256 << 10;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ::wgpu::{self as api, BufferUsages};
 use gradiff_graph::DType;
 
-use super::{Opened, Slot, Work};
+use super::opened::{Opened, Slot, Work};
 use crate::Error;
 use crate::remote::{RemoteBuffer, RemoteDevice};
 
