@@ -316,39 +316,58 @@ impl Candidate<'_> {
                 }
                 _ => {}
             }
-            if let Some(accumulator) = self.dims.accumulation(position) {
-                // All lanes are reduced into an accumulator that does not vary along them.
-                let is_shared = !self.varies(accumulator);
-                let is_value = |source: &&u32| **source != accumulator;
-                let values = uop.src.iter().filter(is_value);
-                let is_vector = match values.clone().next() {
-                    Some(value) if is_shared => is_native[*value as usize],
-                    _ => is_native[accumulator as usize],
-                };
-                let form = if is_vector { VECTOR } else { SCALARS };
-                required[position] = form;
-                values.for_each(|value| self.require(&mut required, *value, form));
-                continue;
-            }
-            let forms = required[position];
-            let is_access = matches!(uop.op, Op::Load | Op::Store);
-            for (number, source) in uop.src.iter().enumerate() {
-                if uop.op == Op::DefineAcc && 0 < number {
-                    break;
+            match self.dims.accumulation(position) {
+                Some(accumulator) => {
+                    self.require_accumulated(&mut required, &is_native, position, accumulator);
                 }
-                let is_address = is_access && number == 0;
-                if forms & VECTOR != 0 && is_native[position] {
-                    self.require(&mut required, *source, if is_address { FIRST } else { VECTOR });
-                } else {
-                    self.require(&mut required, *source, forms & (SCALARS | FIRST));
-                }
-                if forms & ROW != 0 {
-                    self.require(&mut required, *source, if is_address { SCALARS } else { ROW });
-                }
+                None => self.require_sources(&mut required, position, is_native[position]),
             }
         }
         let rows = rows.map(Candidate::axis);
         Lanes { bits: 1 << self.bit, axis: self.axis(), rows, required, is_native }
+    }
+
+    /// Requires an accumulation and the value that it adds in one form: that of the accumulator, or
+    /// of the value if all lanes share the accumulator.
+    fn require_accumulated(
+        &self,
+        required: &mut [Forms],
+        is_native: &[bool],
+        position: usize,
+        accumulator: u32,
+    ) {
+        // All lanes are reduced into an accumulator that does not vary along them.
+        let is_shared = !self.varies(accumulator);
+        let is_value = |source: &&u32| **source != accumulator;
+        let values = self.uops()[position].src.iter().filter(is_value);
+        let is_vector = match values.clone().next() {
+            Some(value) if is_shared => is_native[*value as usize],
+            _ => is_native[accumulator as usize],
+        };
+        let form = if is_vector { VECTOR } else { SCALARS };
+        required[position] = form;
+        values.for_each(|value| self.require(required, *value, form));
+    }
+
+    /// Requires the sources of a uop in the forms that its own forms need.
+    fn require_sources(&self, required: &mut [Forms], position: usize, is_native: bool) {
+        let uop = &self.uops()[position];
+        let forms = required[position];
+        let is_access = matches!(uop.op, Op::Load | Op::Store);
+        for (number, source) in uop.src.iter().enumerate() {
+            if uop.op == Op::DefineAcc && 0 < number {
+                break;
+            }
+            let is_address = is_access && number == 0;
+            if forms & VECTOR != 0 && is_native {
+                self.require(required, *source, if is_address { FIRST } else { VECTOR });
+            } else {
+                self.require(required, *source, forms & (SCALARS | FIRST));
+            }
+            if forms & ROW != 0 {
+                self.require(required, *source, if is_address { SCALARS } else { ROW });
+            }
+        }
     }
 
     fn require(&self, required: &mut [Forms], source: u32, forms: Forms) {
