@@ -159,14 +159,14 @@ impl SInt {
         })
     }
 
-    /// Returns `self + other * factor`, whose values may exceed an `i64`.
-    fn add_times(&self, other: &SInt, factor: &Term) -> Option<SInt> {
+    /// Returns `self + sign * other * factor`, whose values may exceed an `i64`.
+    fn add_times(&self, other: &SInt, factor: &Term, sign: i128) -> Option<SInt> {
         let mut terms = self.terms.clone();
         for term in &other.terms {
             let mut factors = [&term.factors[..], &factor.factors[..]].concat();
             factors.sort();
             // The product may exceed 64 bits where the sum does not.
-            let product = i128::from(term.coefficient) * i128::from(factor.coefficient);
+            let product = sign * i128::from(term.coefficient) * i128::from(factor.coefficient);
             match terms.binary_search_by(|old| order(&old.factors, &factors)) {
                 Err(index) => {
                     let coefficient = i64::try_from(product).ok()?;
@@ -200,18 +200,16 @@ impl SInt {
                     factors: term.factors.clone(),
                     coefficient: term.coefficient.div_euclid(number),
                 };
-                quotient = quotient.add_times(&SInt::number(1), &part)?;
-                let negated = Term { coefficient: part.coefficient.checked_neg()?, ..part };
-                rest = rest.add_times(divisor, &negated)?;
+                quotient = quotient.add_times(&SInt::number(1), &part, 1)?;
+                rest = rest.add_times(divisor, &part, -1)?;
             }
             return Some((quotient, rest));
         }
         // Each iteration eliminates the highest term that is divisible.
         for _ in 0..16 {
             let Some(part) = rest.terms.iter().find_map(|term| term.over(leading)) else { break };
-            quotient = quotient.add_times(&SInt::number(1), &part)?;
-            let negated = Term { coefficient: part.coefficient.checked_neg()?, ..part };
-            rest = rest.add_times(divisor, &negated)?;
+            quotient = quotient.add_times(&SInt::number(1), &part, 1)?;
+            rest = rest.add_times(divisor, &part, -1)?;
         }
         Some((quotient, rest))
     }
@@ -256,6 +254,11 @@ fn range_from(sum: &Products, high: bool) -> Option<(i128, i128)> {
 }
 
 impl Term {
+    /// The factor 1.
+    fn one() -> Term {
+        Term { factors: Vec::new(), coefficient: 1 }
+    }
+
     /// Returns how often the variable is a factor.
     fn degree(&self, variable: &Variable) -> usize {
         self.factors.iter().filter(|factor| ***factor == *variable).count()
@@ -309,14 +312,14 @@ impl Dim for SInt {
         if let Some((x, y)) = self.numbers(other) {
             return x.checked_add(y).map(SInt::number);
         }
-        self.add_times(other, &Term { factors: Vec::new(), coefficient: 1 })?.fitting()
+        self.add_times(other, &Term::one(), 1)?.fitting()
     }
 
     fn minus(&self, other: &SInt) -> Option<SInt> {
         if let Some((x, y)) = self.numbers(other) {
             return x.checked_sub(y).map(SInt::number);
         }
-        self.add_times(other, &Term { factors: Vec::new(), coefficient: -1 })?.fitting()
+        self.add_times(other, &Term::one(), -1)?.fitting()
     }
 
     fn times(&self, other: &SInt) -> Option<SInt> {
@@ -324,7 +327,7 @@ impl Dim for SInt {
             return x.checked_mul(y).map(SInt::number);
         }
         let mut products = self.terms.iter();
-        products.try_fold(SInt::number(0), |sum, term| sum.add_times(other, term))?.fitting()
+        products.try_fold(SInt::number(0), |sum, term| sum.add_times(other, term, 1))?.fitting()
     }
 
     fn div_rem(&self, divisor: &SInt) -> Option<(SInt, SInt)> {
@@ -349,8 +352,7 @@ impl Dim for SInt {
         if let Some((x, y)) = self.numbers(other) {
             return x <= y;
         }
-        let minus = Term { factors: Vec::new(), coefficient: -1 };
-        let difference = other.add_times(self, &minus);
+        let difference = other.add_times(self, &Term::one(), -1);
         difference.is_some_and(|difference| difference.range().0 >= 0)
     }
 }

@@ -183,9 +183,9 @@ fn without_words(text: &str) -> Vec<String> {
         }
         ops.push(op);
         for (number, word) in words.iter().enumerate() {
-            for other in ["", "x", &format!("{word}x")] {
+            for replacement in ["", "x", &format!("{word}x")] {
                 let mut words = words.clone();
-                words[number] = other;
+                words[number] = replacement;
                 let line = words.join(" ");
                 let mut lines = lines.clone();
                 lines[at] = &line;
