@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::reduce;
 use crate::threefry;
 use crate::validity;
+use crate::wide;
 
 /// A right side that is a function of the matched node; it returns `None` if the rule does not
 /// apply.
@@ -16,12 +17,14 @@ pub struct Computed(pub(crate) Compute);
 pub(crate) type Compute = fn(&UOp, &mut dyn Context) -> Option<UOp>;
 
 /// The names that a rule may use after `@`.
-pub(crate) const FUNCTIONS: [(&str, Compute); 5] = [
+pub(crate) const FUNCTIONS: [(&str, Compute); 7] = [
     ("fold", |uop, _| fold(uop)),
     ("valid_index", validity::index),
     ("valid_clauses", validity::clauses),
     ("gather", |uop, _| reduce::gather(uop)),
     ("threefry", |uop, _| Some(threefry::decompose(uop))),
+    ("in_f32", |uop, _| wide::in_f32(uop)),
+    ("in_32_bits", wide::in_32_bits),
 ];
 
 /// Evaluates an op over constants.

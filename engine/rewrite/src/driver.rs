@@ -1,8 +1,9 @@
 //! The driver: applies rules from the sources up until none applies.
 //!
 //! It uses a stack instead of recursion, and one memo for each call. When the sources of a node are
-//! final, the rules of its op are tried in the order of the tables; a result is visited in turn. A
-//! result that leads back to a node being rewritten is a loop: it is reported and left as it is.
+//! final, the rules of its op are tried in the order of the tables; a result is visited in turn,
+//! unless the row says that it is final. A result that leads back to a node being rewritten is a
+//! loop: it is reported and left as it is.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -109,7 +110,7 @@ pub fn apply(node: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) 
     let after =
         Driver { done: FxHashMap::default(), path: Vec::new(), scope: &mut scope }.step(node);
     scope.add_counts();
-    after
+    after.map(|(after, _)| after)
 }
 
 /// Context of the rules that are tried: bounds, and the rewriting of their results.
@@ -242,7 +243,14 @@ impl Driver<'_, '_> {
             return;
         }
         match self.step(&rebuilt) {
-            Some(next) => {
+            Some((next, true)) => {
+                self.path.pop();
+                if !is_same {
+                    self.done.insert(rebuilt, Some(next.clone()));
+                }
+                self.done.insert(node, Some(next));
+            }
+            Some((next, false)) => {
                 stack.push(Frame::Link(node, rebuilt, next.clone()));
                 stack.push(Frame::Visit(next));
             }
@@ -273,8 +281,8 @@ impl Driver<'_, '_> {
         self.scope.trace.loops.push(Cycle { steps: self.path[start..].to_vec() });
     }
 
-    /// Applies the first rule that applies to the node.
-    fn step(&mut self, node: &UOp) -> Option<UOp> {
+    /// Applies the first rule that applies to the node; returns also whether the result is final.
+    fn step(&mut self, node: &UOp) -> Option<(UOp, bool)> {
         let rules = self.scope.rules;
         if self.scope.is_spent() {
             self.scope.trace.ran_out = true;
@@ -289,13 +297,14 @@ impl Driver<'_, '_> {
                 self.scope.counts[usize::from(candidate.index)] += 1;
                 self.scope.applications_left = self.scope.applications_left.saturating_sub(1);
                 self.scope.trace.applied += 1;
+                let is_final = rule.row.is_single;
                 let (rule, before, depth) = (rule.row.name, node.clone(), self.scope.depth);
                 let step = Step { rule, before, after: after.clone(), depth };
                 if let Some(steps) = &mut self.scope.trace.steps {
                     steps.push(step.clone());
                 }
                 self.path.push(step);
-                return Some(after);
+                return Some((after, is_final));
             }
         }
         None

@@ -11,6 +11,8 @@ mod context;
 mod driver;
 mod finders;
 mod given;
+mod legal;
+mod legalization;
 mod lexer;
 mod loaded;
 mod names;
@@ -24,6 +26,7 @@ mod sum;
 pub mod syntax;
 mod threefry;
 mod validity;
+mod wide;
 
 use std::sync::Arc;
 
@@ -32,10 +35,13 @@ use loaded::Loaded;
 
 pub use bounds::{Bounds, bounds};
 pub use driver::{Options, Step, Trace, apply, rewrite};
+pub use legal::Legal;
+pub use legalization::Legalization;
 pub use reduce::{substitute, varying};
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
 pub use threefry::decompose as decompose_threefry;
+pub use wide::in_f32;
 
 /// The rules for index arithmetic, gates and elementwise values: constant folding, algebra,
 /// comparisons, boolean algebra, div/mod, casts, validity, memory. Loaded once.

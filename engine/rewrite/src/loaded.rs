@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
+use crate::legalization::Legalization;
 use crate::rule::Rule;
 use crate::rules;
 use crate::ruleset::{Error, RuleSet};
@@ -15,6 +16,7 @@ pub(crate) struct Loaded {
     pub(crate) collapse: Arc<RuleSet>,
     pub(crate) late: Arc<RuleSet>,
     pub(crate) contract: Arc<RuleSet>,
+    pub(crate) legal: Vec<(Legalization, Arc<RuleSet>)>,
 }
 
 impl Loaded {
@@ -34,6 +36,10 @@ impl Loaded {
             collapse: load(&collapse)?,
             late: load(&[rules::LATE])?,
             contract: load(&[rules::CONTRACT])?,
+            legal: rules::LEGAL
+                .iter()
+                .map(|(name, table)| Ok((*name, load(&[table])?)))
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -61,7 +67,9 @@ fn with_changes(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
 
 /// All tables, in order.
 fn all_tables() -> impl Iterator<Item = &'static [Rule]> {
-    rules::SYMBOLIC.into_iter().chain([rules::REDUCE, rules::LATE, rules::CONTRACT])
+    let legal = rules::LEGAL.iter().map(|(_, table)| *table);
+    let last = [rules::REDUCE, rules::LATE, rules::CONTRACT];
+    rules::SYMBOLIC.into_iter().chain(last).chain(legal)
 }
 
 thread_local! {
@@ -110,7 +118,8 @@ pub fn rows() -> Vec<Rule> {
 
 /// The row of this name as it is in use, changed by [`with_rows`] or not.
 pub fn row(name: &str) -> Option<Rule> {
-    let Loaded { symbolic, reduce, late, contract, .. } = loaded();
-    let in_set = |set: &Arc<RuleSet>| set.rules().find(|rule| rule.name == name).copied();
-    [symbolic, reduce, late, contract].iter().find_map(in_set)
+    let Loaded { symbolic, reduce, late, contract, legal, .. } = loaded();
+    let in_set = |set: Arc<RuleSet>| set.rules().find(|rule| rule.name == name).copied();
+    let legal = legal.into_iter().map(|(_, set)| set);
+    [symbolic, reduce, late, contract].into_iter().chain(legal).find_map(in_set)
 }

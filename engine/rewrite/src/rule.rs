@@ -112,6 +112,8 @@ pub struct Rule {
     pub why: &'static str,
     /// Its source.
     pub from: &'static str,
+    /// True if its result is not rewritten again, so that it need not be cheaper or smaller.
+    pub is_single: bool,
 }
 
 /// Makes a row of its fields, in order.
@@ -124,13 +126,18 @@ pub(crate) const fn row(
     why: &'static str,
     from: &'static str,
 ) -> Rule {
-    Rule { name, types, claim, lhs, rhs, when, given: "", why, from }
+    Rule { name, types, claim, lhs, rhs, when, given: "", why, from, is_single: false }
 }
 
 impl Rule {
     /// The row with equations: `x = w * c0 + r by multiples`.
     pub(crate) const fn given(self, given: &'static str) -> Rule {
         Rule { given, ..self }
+    }
+
+    /// The row with a result that is not rewritten again.
+    pub(crate) const fn single(self) -> Rule {
+        Rule { is_single: true, ..self }
     }
 }
 

@@ -141,6 +141,11 @@ impl RuleSet {
         &self.by_op[uop.op() as usize][class_of(subject)]
     }
 
+    /// Returns whether a rule starts from this op over operands of this dtype.
+    pub(crate) fn has_rules_for(&self, op: Op, dtype: DType) -> bool {
+        !self.by_op[op as usize][class_of(dtype)].is_empty()
+    }
+
     pub(crate) fn get(&self, index: u16) -> &ParsedRule {
         &self.rules[usize::from(index)]
     }

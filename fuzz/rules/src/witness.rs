@@ -102,6 +102,38 @@ pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
     })
 }
 
+/// The innermost division or shift of `after` that some point makes undefined, or a division that
+/// wraps: devices may trap. Points do not count where several ops of `before` are undefined, as the
+/// bounds of an operand leave out undefined values.
+pub fn trap(before: &UOp, after: &UOp, hint: &Hint) -> Option<Stray> {
+    let mut search = Search::new(&[before, after])?;
+    let is_partial = |node: &UOp| {
+        matches!(node.op(), Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr)
+    };
+    let partial: Vec<UOp> = before.toposort().into_iter().filter(is_partial).collect();
+    let traps = |tape: &Tape, node: &UOp| {
+        let element =
+            |source: &UOp| tape.values()[tape.position(source)?].element().and_then(scalar::to_int);
+        let operand = |number: usize| node.src().get(number).and_then(element);
+        let (Some(x), Some(y)) = (operand(0), operand(1)) else { return false };
+        let smallest = node.dtype().int_range().map_or(0, |range| range.0);
+        match node.op() {
+            Op::CDiv | Op::CMod => y == 0 || y == -1 && x == smallest,
+            Op::Shl | Op::Shr => !(0..node.dtype().bits().into()).contains(&y),
+            _ => false,
+        }
+    };
+    let nodes = after.toposort();
+    let first = |tape: &Tape| {
+        let undefined = partial.iter().filter(|node| *value(tape, node) == Value::Undefined);
+        nodes.iter().find(|node| undefined.clone().nth(1).is_none() && traps(tape, node))
+    };
+    search.run(hint, POINTS, |tape| first(tape).is_some()).then(|| {
+        let node = first(&search.tape).expect("the search ended here").clone();
+        Stray { words: format!("undefined for {}", words(&search.point())), node }
+    })
+}
+
 /// Returns whether any node of the point is NaN or infinite.
 fn has_special(tape: &Tape) -> bool {
     !magnitude(tape).is_finite()

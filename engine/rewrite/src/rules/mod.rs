@@ -37,10 +37,12 @@ mod contract;
 mod divmod;
 mod float;
 mod late;
+mod legal;
 mod memory;
 mod reduce;
 mod validity;
 
+use crate::legalization::Legalization;
 use crate::rule::Rule;
 
 pub use crate::loaded::{is_changed, row, rows, with_rows};
@@ -65,3 +67,6 @@ pub(crate) const LATE: &[Rule] = late::LATE;
 
 /// The table of [`crate::contract`].
 pub(crate) const CONTRACT: &[Rule] = contract::CONTRACT;
+
+/// The tables of [`crate::Legal`].
+pub(crate) const LEGAL: &[(Legalization, &[Rule])] = legal::LEGAL;

@@ -49,6 +49,7 @@ pub fn parse_row(text: &str) -> Result<Rule, String> {
         given: keep(given),
         why: "",
         from: "",
+        is_single: false,
     };
     ParsedRule::new(rule).map(|_| rule)
 }
