@@ -7,11 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The files that still are in a circle, by crate. A file that has left it must leave the table; a
-/// circle is broken by moving the items that its files share to a file below them.
-const LEFT: &[(&str, &[&str])] =
-    &[("render", &["c", "c_vector", "llvm", "llvm_alu"]), ("runtime", &["jit/emit", "jit/vector"])];
-
 /// Path of a module from the root of its crate.
 type Module = Vec<String>;
 
@@ -329,13 +324,9 @@ fn files_do_not_import_each_other_in_a_circle() {
     let mut complaints = Vec::new();
     for folder in crates {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let left = LEFT.iter().find(|(left, _)| *left == name).map_or(&[][..], |row| row.1);
         let circles = circles(&texts(&folder.join("src")));
-        for (file, imported) in circles.iter().filter(|(file, _)| !left.contains(&file.as_str())) {
+        for (file, imported) in circles {
             complaints.push(format!("{name}: {file} imports {}", imported.join(", ")));
-        }
-        for file in left.iter().filter(|file| !circles.contains_key(**file)) {
-            complaints.push(format!("{name}: {file} is in no circle: delete it from the table"));
         }
     }
     assert!(complaints.is_empty(), "circles of imports:\n{}", complaints.join("\n"));

@@ -1,30 +1,7 @@
 //! Tidy: the sources use the field's words, in lines that are not too long. STYLE.md, "Words", has
 //! the table.
-//!
-//! `LEFT` counts what each crate still has of the dialect that the code once was written in. A
-//! count that falls must be lowered here, so that it never rises again; most aim at 0.
 
 use std::path::{Path, PathBuf};
-
-/// Doc comments of the workspace's crates that begin with a question word, names that say nothing,
-/// words of the old dialect, and long lines: the highest counts that are allowed.
-const LEFT: &[(&str, Counts)] = &[
-    ("engine/render", Counts { openings: 0, names: 7, words: 0, long: 1 }),
-    ("engine/runtime", Counts { openings: 0, names: 5, words: 0, long: 0 }),
-];
-
-/// Finds of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    /// Doc comments that begin with one of [`OPENINGS`].
-    openings: usize,
-    /// Variables and parameters with one of [`NAMES`].
-    names: usize,
-    /// Identifiers with a word of [`DIALECT`].
-    words: usize,
-    /// Lines of more than [`COLUMNS`], which rustfmt leaves where it cannot break a string.
-    long: usize,
-}
 
 /// First words of a doc comment that leave out its head noun.
 const OPENINGS: &[&str] = &["What", "Whether", "Of", "How", "Where", "Who"];
@@ -59,9 +36,13 @@ struct Find {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// A doc comment that begins with one of [`OPENINGS`].
     Opening,
+    /// A variable or parameter with one of [`NAMES`].
     Name,
+    /// An identifier with a word of [`DIALECT`].
     Word,
+    /// A line of more than [`COLUMNS`], which rustfmt leaves where it cannot break a string.
     Long,
 }
 
@@ -140,77 +121,38 @@ fn names(code: &str) -> impl Iterator<Item = &str> {
     names.into_iter()
 }
 
-/// The folder of each crate with the source files in it that belong to no other crate.
-fn crates() -> Vec<(String, Vec<PathBuf>)> {
+/// The source files of the workspace's crates.
+fn sources() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_path_buf();
-    let mut crates: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
-    let mut folders = vec![(root.clone(), None)];
-    while let Some((folder, owner)) = folders.pop() {
-        let owner = match folder.join("Cargo.toml").exists() && folder != root {
-            true => {
-                crates.push((folder.clone(), Vec::new()));
-                Some(crates.len() - 1)
-            }
-            false => owner,
-        };
+    let mut sources = Vec::new();
+    let mut folders = vec![(root.clone(), false)];
+    while let Some((folder, is_in_crate)) = folders.pop() {
+        let is_in_crate = is_in_crate || folder.join("Cargo.toml").exists() && folder != root;
         let entries = std::fs::read_dir(&folder).expect("a folder of the workspace is readable");
         for entry in entries {
             let path = entry.expect("an entry is readable").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() && !name.starts_with('.') && name != "target" {
-                folders.push((path, owner));
+                folders.push((path, is_in_crate));
             } else if path.extension().is_some_and(|extension| extension == "rs")
-                && let Some(owner) = owner
+                && is_in_crate
                 && !path.ends_with("tests/words.rs")
             {
-                crates[owner].1.push(path);
+                sources.push(path);
             }
         }
     }
-    let mut crates: Vec<(String, Vec<PathBuf>)> = crates
-        .into_iter()
-        .map(|(folder, mut files)| {
-            files.sort();
-            let name = folder.strip_prefix(&root).expect("it lies in the workspace");
-            (name.to_string_lossy().into_owned(), files)
-        })
-        .collect();
-    crates.sort();
-    crates
+    sources.sort();
+    sources
 }
 
 #[test]
 fn sources_use_the_words_of_the_field() {
     let mut complaints = Vec::new();
-    for (name, files) in crates() {
-        let mut counts = Counts::default();
-        let mut lines = Vec::new();
-        for file in files {
-            let text = std::fs::read_to_string(&file).expect("a source file is readable");
-            for find in finds(&text) {
-                match find.kind {
-                    Kind::Opening => counts.openings += 1,
-                    Kind::Name => counts.names += 1,
-                    Kind::Word => counts.words += 1,
-                    Kind::Long => counts.long += 1,
-                }
-                lines.push((find.kind, format!("{}:{}: {}", file.display(), find.line, find.word)));
-            }
-        }
-        let allowed = LEFT.iter().find(|(left, _)| *left == name).map(|row| row.1);
-        let allowed = allowed.unwrap_or_default();
-        if counts == allowed {
-            continue;
-        }
-        complaints.push(format!("{name}: {counts:?}, the table says {allowed:?}"));
-        let has_risen = |kind: Kind| match kind {
-            Kind::Opening => allowed.openings < counts.openings,
-            Kind::Name => allowed.names < counts.names,
-            Kind::Word => allowed.words < counts.words,
-            Kind::Long => allowed.long < counts.long,
-        };
-        let risen = lines.into_iter().filter(|(kind, _)| has_risen(*kind));
-        complaints.extend(risen.map(|(_, line)| line));
+    for file in sources() {
+        let text = std::fs::read_to_string(&file).expect("a source file is readable");
+        let complaint = |find: Find| format!("{}:{}: {}", file.display(), find.line, find.word);
+        complaints.extend(finds(&text).into_iter().map(complaint));
     }
     assert!(complaints.is_empty(), "see STYLE.md, \"Words\":\n{}", complaints.join("\n"));
 }

@@ -37,8 +37,6 @@ pub struct Target {
     pub mulacc: bool,
     /// True if `mulacc` is fast, so that products and sums are contracted to it.
     pub fma: bool,
-    /// True if `1/x` is one op.
-    pub recip: bool,
     /// True if products by powers of two become shifts.
     pub shifts: bool,
     /// The functions that it does not support, or not with the required accuracy.
@@ -267,7 +265,6 @@ impl Target {
         native_bf16: false,
         mulacc: true,
         fma: false,
-        recip: true,
         shifts: false,
         unrolls: true,
         vectors: Vectors {

@@ -1,15 +1,14 @@
 //! Pass `legalize`: expands ops and arithmetic types that the target does not support.
 //!
-//! Arithmetic of f16 and bf16 is done in f32 and rounded back after each op. A format of p bits can
-//! be computed in one of 2p + 2 bits or more without double rounding, for `+ - * /` and sqrt, and
-//! f32 has that many. Loads, stores, casts, bitcasts and `where` of these types stay as they are.
+//! Arithmetic of f16 and bf16 is done in f32 and rounded back after each op. Loads, stores, casts,
+//! bitcasts and `where` of these types stay as they are.
 //!
 //! Functions become sums and products if the target does not support them, or does not for vectors
 //! and the value may become one, as it varies along an upcast range. e^x, the power of the float
 //! nearest to e, is expanded for all targets, so that it is equally accurate on each.
 
 use gradiff_graph::target::Functions;
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, Target, UOp};
+use gradiff_graph::{Arg, AxisKind, DType, Op, Target, UOp};
 
 use rustc_hash::FxHashMap;
 
@@ -84,10 +83,6 @@ impl Legalizer<'_> {
                 let shift = power.map(|factor| UOp::int(node.dtype(), factor.ilog2().into()));
                 shift.map_or(node.clone(), |shift| UOp::binary(Op::Shl, x.clone(), shift))
             }
-            (Op::Recip, [x]) if !target.recip => {
-                let numerator = UOp::constant(Constant::one(x.dtype()));
-                UOp::binary(Op::FDiv, numerator, x.clone())
-            }
             (Op::Pow, _) if let Some(value) = transcendental::decompose_exp(&node, target) => value,
             // A rule of `late` does this, too, unless its fuel runs out.
             (Op::Threefry, _) => gradiff_rewrite::decompose_threefry(&node),
@@ -103,45 +98,20 @@ impl Legalizer<'_> {
         contains(self.target.unsupported) || contains(self.unsupported)
     }
 
-    /// Computes a node in f32 if its type is a 16-bit float that the target can only store. A
-    /// reduction accumulates in f32 and rounds once, at the end.
+    /// Computes a node in f32 if its type is a 16-bit float that the target can only store.
     fn through_f32(&self, node: UOp) -> UOp {
-        let is_function = self.is_unsupported(node.op(), DType::F32);
-        let is_unsupported = |dtype: DType| match dtype {
-            DType::F16 => !self.target.native_f16 || is_function,
-            DType::BF16 => !self.target.native_bf16 || is_function,
+        let is_native = match node.src().first().map(UOp::dtype) {
+            Some(DType::F16) => self.target.native_f16,
+            Some(DType::BF16) => self.target.native_bf16,
             _ => false,
         };
-        let is_arithmetic = match node.op() {
-            Op::Cast | Op::Bitcast | Op::Where => false,
-            Op::Reduce => true,
-            op => op.is_elementwise(),
-        };
-        if !is_arithmetic || !node.src().iter().any(|source| is_unsupported(source.dtype())) {
+        let is_supported = is_native && !self.is_unsupported(node.op(), DType::F32);
+        let Some(wide) = gradiff_rewrite::in_f32(&node).filter(|_| !is_supported) else {
             return node;
+        };
+        match wide.src() {
+            [value] if wide.op() == Op::Cast => wide.with_src([self.decompose(value.clone())]),
+            _ => wide,
         }
-        let sources: Sources = node
-            .src()
-            .iter()
-            .map(
-                |source| {
-                    if is_unsupported(source.dtype()) { widened(source) } else { source.clone() }
-                },
-            )
-            .collect();
-        let dtype = node.dtype();
-        if !is_unsupported(dtype) {
-            return node.with_src(sources);
-        }
-        let wide = UOp::new(node.op(), DType::F32, sources, node.arg().clone());
-        UOp::unary(Op::Cast, dtype, self.decompose(wide))
-    }
-}
-
-/// Casts a 16-bit float to f32, which is exact.
-fn widened(value: &UOp) -> UOp {
-    match value.as_const().and_then(Constant::to_float) {
-        Some(number) => UOp::constant(Constant::float(DType::F32, number)),
-        None => UOp::unary(Op::Cast, DType::F32, value.clone()),
     }
 }

@@ -9,6 +9,15 @@ use gradiff_graph::{Arg, Linear, Op};
 /// shift of a value that may be negative. The signed arithmetic of all other uops does not
 /// overflow.
 pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
+    analyse(linear).1
+}
+
+/// Returns for each uop an interval that contains its value, if it is an integer.
+pub(crate) fn intervals(linear: &Linear) -> Vec<Option<Interval>> {
+    analyse(linear).0
+}
+
+fn analyse(linear: &Linear) -> (Vec<Option<Interval>>, Vec<bool>) {
     let mut bounds: Vec<Option<Interval>> = Vec::with_capacity(linear.uops.len());
     let mut is_wrapping = Vec::with_capacity(linear.uops.len());
     for uop in &linear.uops {
@@ -31,7 +40,7 @@ pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
         is_wrapping.push(bounds_without_wrap.is_none() || is_undefined);
         bounds.push(bounds_without_wrap.or(range));
     }
-    is_wrapping
+    (bounds, is_wrapping)
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
+use crate::c_scalar::{SCALARS, c_type, constant};
 use crate::c_vector;
 use crate::code::{Code, Helpers, code};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value};
 use crate::helpers::{Definitions, function};
-use crate::scalar::ScalarSyntax;
+use crate::legalize::Legalizations;
 use crate::writer::write;
 
 /// Renders a kernel under its own name.
@@ -20,7 +21,7 @@ use crate::writer::write;
 /// # Errors
 /// If a uop is not an op of linear kernels, or the name is not an identifier.
 pub fn c(linear: &Linear) -> Result<Code, Error> {
-    write(&C, linear, &linear.name)
+    write(&C, &Legalizations::C, linear, &linear.name)
 }
 
 /// Renders a kernel under another name.
@@ -28,7 +29,7 @@ pub fn c(linear: &Linear) -> Result<Code, Error> {
 /// # Errors
 /// As [`c`].
 pub fn c_named(linear: &Linear, name: &str) -> Result<Code, Error> {
-    write(&C, linear, name)
+    write(&C, &Legalizations::C, linear, name)
 }
 
 /// Returns the prelude of a file that uses these helpers.
@@ -72,53 +73,8 @@ fn c_function(name: &str) -> Option<Code> {
     Some(format!("static inline {line}\n").into())
 }
 
-/// Multiply-add, fused if the machine has the instruction.
-fn fma_body(dtype: DType) -> String {
-    let f = if dtype == DType::F32 { "f" } else { "" };
-    let macro_name = format!("__FP_FAST_FMA{}", f.to_uppercase());
-    format!(
-        "#if defined(__FMA__) || defined({macro_name})\n  return __builtin_fma{f}(x, y, z);\n\
-         #else\n  return x * y + z;\n#endif\n"
-    )
-}
-
-/// Returns the C name of an element type.
-pub(crate) fn c_type(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Void => "void",
-        DType::Bool => "bool",
-        DType::I8 => "int8_t",
-        DType::U8 => "uint8_t",
-        DType::I16 => "int16_t",
-        DType::U16 => "uint16_t",
-        DType::I32 => "int",
-        DType::U32 => "unsigned int",
-        DType::I64 => "int64_t",
-        DType::U64 => "uint64_t",
-        DType::F16 => "f16",
-        DType::BF16 => "bf16",
-        DType::F32 => "float",
-        DType::F64 => "double",
-    }
-}
-
 /// The dialect C.
 struct C;
-
-const SCALARS: ScalarSyntax = ScalarSyntax {
-    type_name: |dtype| c_type(dtype).into(),
-    f32_suffix: "f",
-    function: "static inline ",
-    wraps: true,
-    conversion_type: DType::F64,
-    is_native: |_| false,
-    fma_body,
-};
-
-/// Renders a scalar op.
-pub(crate) fn scalar(alu: &Alu) -> Option<Code> {
-    SCALARS.alu(alu)
-}
 
 impl Dialect for C {
     fn language(&self) -> &'static str {
@@ -225,46 +181,6 @@ impl Dialect for C {
     }
 }
 
-pub(crate) fn infinity(is_negative: bool) -> &'static str {
-    if is_negative { "-INFINITY" } else { "INFINITY" }
-}
-
-/// A constant of exactly these bits.
-pub(crate) fn constant(value: Constant) -> Code {
-    let from_bits = |suffix: &str| {
-        let bits = format!("{:#x}{suffix}", value.bits()).into();
-        Code::call(format!("{}_from_bits", value.dtype()), &[&bits])
-    };
-    match (value.dtype(), value.to_int()) {
-        (DType::I32, Some(number)) if number == i128::from(i32::MIN) => "(-2147483647-1)".into(),
-        (DType::I64, Some(number)) if number == i128::from(i64::MIN) => {
-            "(-9223372036854775807ll-1)".into()
-        }
-        (DType::U32, Some(number)) => format!("{number}u").into(),
-        (DType::I64, Some(number)) => format!("{number}ll").into(),
-        (DType::U64, Some(number)) => format!("{number}ull").into(),
-        (_, Some(number)) => number.to_string().into(),
-        (DType::F32, None) => {
-            let float = f32::from_bits(value.bits() as u32);
-            match float.is_nan() {
-                true if value.bits() == 0x7fc0_0000 => "NAN".into(),
-                true => from_bits("u"),
-                false if float.is_infinite() => infinity(float < 0.0).into(),
-                false => format!("{float:?}f").into(),
-            }
-        }
-        (DType::F64, None) => {
-            let float = f64::from_bits(value.bits());
-            match float.is_nan() {
-                true => from_bits("ull"),
-                false if float.is_infinite() => format!("(double){}", infinity(float < 0.0)).into(),
-                false => format!("{float:?}").into(),
-            }
-        }
-        (_, None) => format!("{:#x}/*{value}*/", value.bits()).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use gradiff_graph::{Arg, Global, Instruction, Op};
@@ -329,26 +245,26 @@ void E_4(float* restrict data0, const float* restrict data1) {
 
     #[test]
     fn narrow_arithmetic_is_truncated() {
-        check(Op::Add, DType::I8, int(DType::I8, 100), "((int8_t)(val0+100))");
-        check(Op::Sub, DType::U8, int(DType::U8, 1), "((uint8_t)(val0-1))");
-        check(Op::Mul, DType::U16, int(DType::U16, 9), "((uint16_t)((unsigned int)val0*9))");
+        check(Op::Add, DType::I8, int(DType::I8, 100), "((int8_t)(((int)val0)+100))");
+        let product = "((uint16_t)(((unsigned int)val0)*9u))";
+        check(Op::Mul, DType::U16, int(DType::U16, 9), product);
         check(Op::Mul, DType::I32, int(DType::I32, -9), "(val0*-9)");
     }
 
     #[test]
     fn division_is_guarded_unless_the_divisor_is_known() {
         check(Op::CDiv, DType::I32, int(DType::I32, 3), "(val0/3)");
-        check(Op::CDiv, DType::I32, int(DType::I32, -1), "cdiv_i32(val0, -1)");
-        check(Op::CMod, DType::U8, int(DType::U8, 0), "cmod_u8(val0, 0)");
-        check(Op::FloorDiv, DType::I32, int(DType::I32, 3), "floordiv_i32(val0, 3)");
+        check(Op::CMod, DType::U8, int(DType::U8, 0), "(val0%1)");
+        let quotient = "(((val0^alu0)/3)^alu0)";
+        check(Op::FloorDiv, DType::I32, int(DType::I32, 3), quotient);
         check(Op::FloorMod, DType::U32, int(DType::U32, 3), "(val0%3u)");
     }
 
     #[test]
     fn shifts_and_comparisons_keep_the_sign_of_the_dtype() {
         check(Op::Shr, DType::I32, int(DType::I32, 3), "(val0>>3)");
-        check(Op::Shr, DType::I32, int(DType::I32, 40), "(val0>>(40&31))");
-        check(Op::Shl, DType::I16, int(DType::I16, 3), "(int16_t)(((uint16_t)val0)<<3)");
+        check(Op::Shr, DType::I32, int(DType::I32, 40), "(val0>>8)");
+        check(Op::Shl, DType::I32, int(DType::I32, 3), "(int)(((unsigned int)val0)<<3)");
         check(Op::CmpLt, DType::U64, int(DType::U64, 3), "(val0<3ull)");
     }
 

@@ -6,7 +6,7 @@
 
 use gradiff_graph::{Constant, DType, Op};
 
-use crate::c::{c_type, constant, scalar};
+use crate::c_scalar::{SCALARS, c_type, constant};
 use crate::code::{Code, code, join};
 use crate::dialect::{Access, Alu, Sources, Text, Value};
 use crate::helpers::in_range;
@@ -134,9 +134,8 @@ pub(crate) fn alu(alu: &Alu) -> Option<Text> {
         }
         op => match from {
             DType::Bool => return bool_op(alu),
-            DType::F16 | DType::BF16 => return half_op(alu),
             DType::F32 | DType::F64 => float_op(op, from, lanes, &src)?,
-            _ => int_op(op, from, lanes, &src, alu.src.get(1).and_then(Value::known_int))?,
+            _ => int_op(op, from, lanes, &src)?,
         },
     };
     Some(operator_result(alu.op, from, lanes, code))
@@ -175,26 +174,9 @@ fn bool_op(alu: &Alu) -> Option<Text> {
     Some(Text { code: code!("({}{}{}{})", not, first.code, sign, second), mask_bytes })
 }
 
-/// Renders an op of a 16-bit float, computed in f32 and rounded.
-fn half_op(alu: &Alu) -> Option<Text> {
-    let (from, lanes) = (alu.from(), alu.lanes);
-    let wide = alu.src.iter().map(|value| cast_call(from, DType::F32, lanes, value.code));
-    let wide: Vec<Code> = wide.collect();
-    let wide: Vec<&Code> = wide.iter().collect();
-    let code = float_op(alu.op, DType::F32, lanes, &wide)?;
-    Some(match alu.op.is_comparison() {
-        true => operator_result(alu.op, DType::F32, lanes, code),
-        false => cast_call(DType::F32, from, lanes, &code).into(),
-    })
-}
-
 fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
     let sign = match op {
         Op::Neg => return Some(code!("(-{})", src[0])),
-        Op::Recip => {
-            let ones = all(dtype, lanes, &constant(Constant::one(dtype)));
-            return Some(code!("({}/{})", ones, src[0]));
-        }
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::Max | Op::Min | Op::MulAcc => {
             return Some(call(op.name(), dtype, lanes, src));
         }
@@ -211,27 +193,18 @@ fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
 
 /// Renders an integer op. Narrow lanes wrap by themselves, since C does not promote vectors to
 /// `int`.
-fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&Code], known: Option<i128>) -> Option<Code> {
-    let helper = |function: &str| call(function, dtype, lanes, src);
-    let bits = i128::from(dtype.bits());
-    // An amount below the width: never undefined.
-    let amount = || match known {
-        Some(amount) if 0 <= amount && amount < bits => amount.to_string().into(),
-        _ => code!("({}&{})", src[1], all(dtype, lanes, &(bits - 1).to_string().into())),
-    };
+fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
     let sign = match op {
         Op::Neg => return Some(code!("(-{})", src[0])),
-        Op::MulAcc => return Some(code!("(({}*{})+{})", src[0], src[1], src[2])),
-        Op::CDiv | Op::CMod | Op::Max | Op::Min => return Some(helper(op.name())),
-        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return Some(helper(op.name())),
-        Op::FloorDiv => return Some(helper("cdiv")),
-        Op::FloorMod => return Some(helper("cmod")),
+        Op::Max | Op::Min => return Some(call(op.name(), dtype, lanes, src)),
         Op::Shl if dtype.is_signed() => {
             let (kind, unsigned) = (name(dtype, lanes), name(as_unsigned(dtype), lanes));
-            return Some(code!("(({})(({}){}<<{}))", kind, unsigned, src[0], amount()));
+            return Some(code!("(({})(({}){}<<{}))", kind, unsigned, src[0], src[1]));
         }
-        Op::Shl => return Some(code!("({}<<{})", src[0], amount())),
-        Op::Shr => return Some(code!("({}>>{})", src[0], amount())),
+        Op::CDiv => "/",
+        Op::CMod => "%",
+        Op::Shl => "<<",
+        Op::Shr => ">>",
         Op::Add => "+",
         Op::Sub => "-",
         Op::Mul => "*",
@@ -343,7 +316,7 @@ impl<'a> Helper<'a> {
             }
             "cast" => (code!("({} x)", name(self.from, lanes)), self.cast_body()),
             "exp2" | "log2" | "sin" | "sqrt" => (unary, self.lane_by_lane(1)?),
-            "pow" | "cdiv" | "cmod" | "floordiv" | "floormod" => (binary, self.lane_by_lane(2)?),
+            "pow" => (binary, self.lane_by_lane(2)?),
             _ => return None,
         };
         Some(function(&kind, self.word, &parameters, &body))
@@ -507,7 +480,7 @@ impl<'a> Helper<'a> {
                     may_wrap: true,
                     min_max: None,
                 };
-                self.by_lanes(&scalar(&alu).unwrap_or_default())
+                self.by_lanes(&SCALARS.alu(&alu).unwrap_or_default())
             }
             _ => code!("return __builtin_convertvector(x, {});", name(to, lanes)),
         }
@@ -529,7 +502,7 @@ impl<'a> Helper<'a> {
         let source = |code| Value { code, dtype: self.dtype, lanes: 1, mask_bytes: 0, known: None };
         let src = lanes.iter().take(arity).map(source).collect();
         let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true, min_max: None };
-        Some(self.by_lanes(&scalar(&alu)?))
+        Some(self.by_lanes(&SCALARS.alu(&alu)?))
     }
 
     /// A vector whose lanes are `value`, with `[i]` replaced by the lane. Not a loop over lanes: if

@@ -11,6 +11,7 @@ use crate::Error;
 use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::{Definitions, function};
+use crate::legalize::Legalizations;
 use crate::scalar::{ScalarSyntax, is_half};
 use crate::writer::write;
 
@@ -20,7 +21,7 @@ use crate::writer::write;
 /// If a uop is not an op of linear kernels or unsupported in CUDA, or the name is not an
 /// identifier.
 pub(crate) fn cuda(linear: &Linear) -> Result<Code, Error> {
-    write(&Cuda, linear, &linear.name)
+    write(&Cuda, &Legalizations::C_LIKE, linear, &linear.name)
 }
 
 /// Returns the prelude of a file that uses these helpers.
@@ -259,9 +260,9 @@ fn constant(value: Constant) -> Code {
         }
         DType::F16 | DType::BF16 => {
             let wide = Constant::float(DType::F32, value.to_float().unwrap_or(0.0));
-            code!("(({}){})", type_name(value.dtype()), crate::c::constant(wide))
+            code!("(({}){})", type_name(value.dtype()), crate::c_scalar::constant(wide))
         }
-        _ => crate::c::constant(value),
+        _ => crate::c_scalar::constant(value),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use gradiff_graph::{DType, Op};
 
 use crate::code::{Code, Helpers, code};
-use crate::scalar::{ScalarSyntax, as_unsigned};
+use crate::scalar::ScalarSyntax;
 
 /// The definitions of helpers and of all that they depend on.
 pub(crate) struct Definitions {
@@ -57,8 +57,7 @@ pub(crate) fn parse_vector(word: &str) -> Option<(&str, DType, u8)> {
     Some((function, DType::from_name(dtype)?, lanes.parse().ok()?))
 }
 
-/// Returns the definition of a scalar helper of the C-like languages. Helpers are total: no
-/// division traps, no conversion is undefined.
+/// Returns the definition of a scalar helper of the C-like languages. No conversion is undefined.
 pub(crate) fn function(syntax: &ScalarSyntax, name: &str) -> Option<Code> {
     let (first, last) = name.rsplit_once('_')?;
     let (kind, parameters, body) = match (first.split_once('_'), DType::from_name(last)) {
@@ -75,37 +74,13 @@ pub(crate) fn function(syntax: &ScalarSyntax, name: &str) -> Option<Code> {
 /// Return type, parameters and body.
 type Function = (Code, Code, Code);
 
-/// Integer division (by 0: some value; of the smallest value by -1: wraps), maximum and minimum
-/// (NaN if either operand is NaN) and multiply-add.
+/// Maximum and minimum of integers, and multiply-add.
 fn arithmetic(syntax: &ScalarSyntax, name: &str, dtype: DType) -> Option<Function> {
     let t = (syntax.type_name)(dtype);
     let op = Op::from_name(name)?;
-    let [cdiv, cmod] = ["cdiv", "cmod"].map(|name| Code::helper(format!("{name}_{dtype}")));
-    let (is_float, is_signed) = (dtype.is_float(), dtype.is_signed());
-    let body = match (op, is_float) {
-        (Op::CDiv, false) if is_signed => {
-            let u = (syntax.type_name)(as_unsigned(dtype));
-            code!("  return y == -1 ? ({t})(({u})0 - ({u})x) : y ? ({t})(x / y) : 0;\n"; t, u)
-        }
-        (Op::CDiv, false) => code!("  return y ? ({t})(x / y) : 0;\n"; t),
-        (Op::CMod, false) if is_signed => {
-            code!("  return y == -1 || y == 0 ? 0 : ({t})(x % y);\n"; t)
-        }
-        (Op::CMod, false) => code!("  return y ? ({t})(x % y) : 0;\n"; t),
-        (Op::FloorDiv, false) => code!(
-            "  {t} quotient = {cdiv}(x, y), rest = {cmod}(x, y);\n  \
-             return rest != 0 && (rest ^ y) < 0 ? ({t})(quotient - 1) : quotient;\n";
-            t, cdiv, cmod
-        ),
-        (Op::FloorMod, false) => code!(
-            "  {t} rest = {cmod}(x, y);\n  \
-             return rest != 0 && (rest ^ y) < 0 ? ({t})(rest + y) : rest;\n";
-            t, cmod
-        ),
+    let body = match (op, dtype.is_float()) {
         (Op::Max, false) => "  return x < y ? y : x;\n".into(),
         (Op::Min, false) => "  return y < x ? y : x;\n".into(),
-        (Op::Max, true) => "  return x > y || x != x ? x : y;\n".into(),
-        (Op::Min, true) => "  return x < y || x != x ? x : y;\n".into(),
         (Op::MulAcc, true) => (syntax.fma_body)(dtype).into(),
         _ => return None,
     };

@@ -2,14 +2,17 @@
 
 mod bounds;
 mod c;
+mod c_scalar;
 mod c_vector;
 mod code;
 mod cuda;
 mod dialect;
 mod error;
 mod helpers;
+mod legalize;
 mod llvm;
 mod llvm_alu;
+mod llvm_body;
 mod metal;
 mod opencl;
 mod ptx;
@@ -24,6 +27,7 @@ pub use bounds::find_wrapping;
 pub use c::{c, c_named, c_prelude};
 pub use code::{Code, Helpers};
 pub use error::Error;
+pub use legalize::{Legalization, Legalizations, legalize, legalize_traced};
 
 use c::c_definition;
 use cuda::{cuda, cuda_definition, cuda_prelude};

@@ -9,9 +9,11 @@
 use gradiff_graph::{Arg, DType, Instruction, Linear, Op};
 
 use crate::Error;
-use crate::code::{Code, Helpers, Piece, code};
+use crate::code::{Code, Helpers, code};
 use crate::helpers::Definitions;
+use crate::legalize::{Legalizations, legalize};
 use crate::llvm_alu::{Signature, alu, constant, declaration, helper, type_of};
+use crate::llvm_body::Body;
 use crate::writer::{check_name, stored_slots, unsupported};
 
 /// Renders a kernel.
@@ -21,6 +23,7 @@ use crate::writer::{check_name, stored_slots, unsupported};
 /// identifier.
 pub(crate) fn llvm(linear: &Linear) -> Result<Code, Error> {
     check_name(&linear.name)?;
+    let linear = &*legalize(linear, &Legalizations::LLVM);
     let mut writer = Writer {
         linear,
         body: Body::default(),
@@ -35,7 +38,8 @@ pub(crate) fn llvm(linear: &Linear) -> Result<Code, Error> {
     Ok(code!("define void @{name}({parameters}) {{\nentry:\n{entry}{}  ret void\n}}\n", body))
 }
 
-/// Returns the prelude of a file that uses these helpers: declarations of intrinsics, and functions.
+/// Returns the prelude of a file that uses these helpers: declarations of intrinsics, and
+/// functions.
 ///
 /// # Panics
 /// If a helper has no [`llvm_definition`].
@@ -49,42 +53,6 @@ pub(crate) fn llvm_prelude(helpers: &Helpers) -> String {
 /// Returns the definition of a helper. Intrinsics are helpers without one, which are declared.
 pub(crate) fn llvm_definition(name: &str) -> Option<Code> {
     helper(name).or_else(|| declaration(name).map(|_| Code::default()))
-}
-
-/// A sequence of instructions, with the names of their results and the current basic block.
-#[derive(Default)]
-pub(crate) struct Body {
-    code: Code,
-    count: usize,
-    /// The label of the block being written; empty for the first.
-    block: String,
-}
-
-impl Body {
-    pub(crate) fn line(&mut self, instruction: &(impl Piece + ?Sized)) {
-        self.code.text.push_str("  ");
-        self.code.write(instruction);
-        self.code.text.push('\n');
-    }
-
-    /// Appends an instruction and returns the name of its result.
-    pub(crate) fn value(&mut self, instruction: &(impl Piece + ?Sized)) -> String {
-        let name = format!("%t{}", self.count);
-        self.count += 1;
-        self.code.text.push_str(&format!("  {name} = "));
-        self.code.write(instruction);
-        self.code.text.push('\n');
-        name
-    }
-
-    fn label(&mut self, name: &str) {
-        self.code.text.push_str(&format!("{name}:\n"));
-        self.block = name.to_string();
-    }
-
-    fn block(&self) -> &str {
-        if self.block.is_empty() { "entry" } else { &self.block }
-    }
 }
 
 struct Writer<'a> {

@@ -1,10 +1,10 @@
-//! Elementwise ops in LLVM IR, scalar or vector: a table from op to instructions. No result is
-//! poison: shift amounts are masked to the width, division is guarded, casts from floats saturate.
+//! Elementwise ops in LLVM IR, scalar or vector: a table from op to instructions. Casts from floats
+//! saturate, so that no result is poison.
 
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::code::{Code, code};
-use crate::llvm::Body;
+use crate::llvm_body::Body;
 use crate::scalar::is_half;
 
 /// The operand and result types of an op.
@@ -82,7 +82,6 @@ pub(crate) fn alu(body: &mut Body, op: Op, signature: Signature, src: &[String])
             Some(body.value(&format!("select {gate} {}, {kind} {x}, {kind} {y}", src[0])))
         }
         _ if signature.from == DType::Bool => bool_op(body, op, signature, src),
-        _ if is_half(signature.from) => half_op(body, op, signature, src),
         _ if signature.from.is_float() => float_op(body, op, signature.from, signature.lanes, src),
         _ => int_op(body, op, signature, src),
     }
@@ -107,27 +106,13 @@ fn bool_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Opt
         Op::Mul | Op::Min | Op::And => "and",
         Op::Sub | Op::CmpNe | Op::Xor => "xor",
         Op::CmpLt => {
-            let one = splat(Constant::one(DType::Bool), signature.lanes);
-            let not = body.value(&format!("xor {kind} {}, {one}", src[0]));
+            let truth = splat(Constant::one(DType::Bool), signature.lanes);
+            let not = body.value(&format!("xor {kind} {}, {truth}", src[0]));
             return Some(body.value(&format!("and {kind} {not}, {}", src[1])));
         }
         _ => return None,
     };
     Some(body.value(&format!("{word} {kind} {}, {}", src[0], src[1])))
-}
-
-/// Renders an op of a 16-bit float, computed in f32 and rounded.
-fn half_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
-    let (half, f32) = (signature.from, DType::F32);
-    let mut wide = Vec::with_capacity(src.len());
-    for x in src {
-        wide.push(cast(body, Signature { to: f32, ..signature }, x)?);
-    }
-    let value = float_op(body, op, f32, signature.lanes, &wide)?;
-    match op.is_comparison() {
-        true => Some(value),
-        false => cast(body, Signature { from: f32, to: half, lanes: signature.lanes }, &value),
-    }
 }
 
 fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) -> Option<String> {
@@ -141,20 +126,8 @@ fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) ->
         Op::FDiv => binary("fdiv"),
         Op::CmpLt => binary("fcmp olt"),
         Op::CmpNe => binary("fcmp une"),
-        Op::Recip => {
-            let ones = splat(Constant::one(dtype), lanes);
-            format!("fdiv {kind} {ones}, {}", src[0]).into()
-        }
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow => call(op.name(), dtype, lanes, src),
         Op::MulAcc => call("fma", dtype, lanes, src),
-        Op::Max | Op::Min => {
-            let order = if op == Op::Max { "ogt" } else { "olt" };
-            let first = body.value(&binary(&format!("fcmp {order}")));
-            let nan = body.value(&format!("fcmp uno {kind} {}, {}", src[0], src[0]));
-            let bools = type_of(DType::Bool, lanes);
-            let either = body.value(&format!("or {bools} {first}, {nan}"));
-            format!("select {bools} {either}, {kind} {}, {kind} {}", src[0], src[1]).into()
-        }
         _ => return None,
     };
     Some(body.value(&code))
@@ -220,74 +193,19 @@ fn int_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Opti
         Op::Xor => binary("xor"),
         Op::CmpLt => binary(&format!("icmp {sign}lt")),
         Op::CmpNe => binary("icmp ne"),
-        Op::MulAcc => {
-            let product = body.value(&binary("mul"));
-            format!("add {kind} {product}, {}", src[2])
-        }
         Op::Max | Op::Min => {
             let order = if op == Op::Max { "gt" } else { "lt" };
             let first = body.value(&binary(&format!("icmp {sign}{order}")));
             let bools = type_of(DType::Bool, lanes);
             format!("select {bools} {first}, {kind} {}, {kind} {}", src[0], src[1])
         }
-        Op::Shl | Op::Shr => {
-            let mask = int_splat(dtype, i128::from(dtype.bits()) - 1, lanes);
-            let amount = body.value(&format!("and {kind} {}, {mask}", src[1]));
-            let word = match (op, dtype.is_signed()) {
-                (Op::Shl, _) => "shl",
-                (_, true) => "ashr",
-                (_, false) => "lshr",
-            };
-            format!("{word} {kind} {}, {amount}", src[0])
-        }
-        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => {
-            return Some(division(body, op, signature, src));
-        }
+        Op::Shl => binary("shl"),
+        Op::Shr => binary(if dtype.is_signed() { "ashr" } else { "lshr" }),
+        Op::CDiv => binary(&format!("{sign}div")),
+        Op::CMod => binary(&format!("{sign}rem")),
         _ => return None,
     };
     Some(body.value(&text))
-}
-
-/// Renders a division or remainder. Division by 0 gives some value; of the smallest value by -1 it
-/// wraps.
-fn division(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> String {
-    let (dtype, lanes, x) = (signature.from, signature.lanes, &src[0]);
-    let (kind, bools) = (type_of(dtype, lanes), type_of(DType::Bool, lanes));
-    let [zero, one, minus_one] = [0, 1, -1].map(|value| int_splat(dtype, value, lanes));
-    let mut compare =
-        |word: &str, x: &str, y: &str| body.value(&format!("icmp {word} {kind} {x}, {y}"));
-    let is_zero = compare("eq", &src[1], &zero);
-    let is_minus_one = dtype.is_signed().then(|| compare("eq", &src[1], &minus_one));
-    let select = |body: &mut Body, gate: &str, x: &str, y: &str| {
-        body.value(&format!("select {bools} {gate}, {kind} {x}, {kind} {y}"))
-    };
-    let mut divisor = select(body, &is_zero, &one, &src[1]);
-    if let Some(is_minus_one) = &is_minus_one {
-        divisor = select(body, is_minus_one, &one, &divisor);
-    }
-    let sign = if dtype.is_signed() { "s" } else { "u" };
-    let mut binary = |word: &str, x: &str, y: &str| body.value(&format!("{word} {kind} {x}, {y}"));
-    let remainder = binary(&format!("{sign}rem"), x, &divisor);
-    let mut quotient = binary(&format!("{sign}div"), x, &divisor);
-    let Some(is_minus_one) = is_minus_one else {
-        return if matches!(op, Op::CMod | Op::FloorMod) { remainder } else { quotient };
-    };
-    let negated = binary("sub", &zero, x);
-    quotient = select(body, &is_minus_one, &negated, &quotient);
-    if op == Op::CDiv || op == Op::CMod {
-        return if op == Op::CDiv { quotient } else { remainder };
-    }
-    // Rounded down: one less if the remainder is not 0 and its sign is not the divisor's.
-    let sign_difference = body.value(&format!("xor {kind} {remainder}, {}", src[1]));
-    let signs_differ = body.value(&format!("icmp slt {kind} {sign_difference}, {zero}"));
-    let is_inexact = body.value(&format!("icmp ne {kind} {remainder}, {zero}"));
-    let rounds_down = body.value(&format!("and {bools} {signs_differ}, {is_inexact}"));
-    let (truncated, word, by) = match op {
-        Op::FloorDiv => (quotient, "sub", one),
-        _ => (remainder, "add", src[1].clone()),
-    };
-    let lower = body.value(&format!("{word} {kind} {truncated}, {by}"));
-    select(body, &rounds_down, &lower, &truncated)
 }
 
 fn cast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::{Definitions, function};
+use crate::legalize::Legalizations;
 use crate::scalar::ScalarSyntax;
 use crate::vector::VectorSyntax;
 use crate::writer::write;
@@ -20,7 +21,7 @@ use crate::writer::write;
 /// If a uop is not an op of linear kernels or unsupported in Metal, or the name is not an
 /// identifier.
 pub(crate) fn metal(linear: &Linear) -> Result<Code, Error> {
-    write(&Metal, linear, &linear.name)
+    write(&Metal, &Legalizations::C_LIKE, linear, &linear.name)
 }
 
 /// Returns the prelude of a file that uses these helpers.
@@ -67,6 +68,7 @@ const VECTORS: VectorSyntax = VectorSyntax {
     not_equal: |x, y| code!("({}!={})", x, y),
     has_masks: false,
     wraps: false,
+    has_unsigned_amounts: false,
     is_native: |dtype| dtype != DType::BF16,
 };
 
@@ -102,10 +104,10 @@ fn constant(value: Constant) -> Option<Code> {
         DType::F16 if is_nan => format!("as_type<half>(ushort({:#x}))", value.bits()).into(),
         DType::F16 => {
             let wide = Constant::float(DType::F32, value.to_float().unwrap_or(0.0));
-            code!("((half){})", crate::c::constant(wide))
+            code!("((half){})", crate::c_scalar::constant(wide))
         }
-        DType::I64 | DType::U64 => crate::c::constant(value).text.replace("ll", "l").into(),
-        _ => crate::c::constant(value),
+        DType::I64 | DType::U64 => crate::c_scalar::constant(value).text.replace("ll", "l").into(),
+        _ => crate::c_scalar::constant(value),
     })
 }
 

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value};
 use crate::helpers::{Definitions, function};
+use crate::legalize::Legalizations;
 use crate::scalar::ScalarSyntax;
 use crate::vector::VectorSyntax;
 use crate::writer::write;
@@ -20,7 +21,7 @@ use crate::writer::write;
 /// If a uop is not an op of linear kernels or unsupported in OpenCL C, or the name is not an
 /// identifier.
 pub(crate) fn opencl(linear: &Linear) -> Result<Code, Error> {
-    write(&OpenCl, linear, &linear.name)
+    write(&OpenCl, &Legalizations::C_LIKE, linear, &linear.name)
 }
 
 /// Returns the prelude of a file that uses these helpers.
@@ -79,6 +80,7 @@ const VECTORS: VectorSyntax = VectorSyntax {
     not_equal: |x, y| code!("({}!={})", x, y),
     has_masks: true,
     wraps: false,
+    has_unsigned_amounts: false,
     is_native: |dtype| !crate::scalar::is_half(dtype),
 };
 
@@ -124,7 +126,7 @@ fn vector_type(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<Code> {
 fn constant(value: Constant) -> Code {
     let float = value.to_float();
     let is_nan = float.is_some_and(f64::is_nan);
-    let code = crate::c::constant(value);
+    let code = crate::c_scalar::constant(value);
     match value.dtype() {
         DType::F32 if is_nan => format!("as_float({:#x}u)", value.bits()).into(),
         DType::F64 if is_nan => {
@@ -132,7 +134,7 @@ fn constant(value: Constant) -> Code {
             Code::call("as_double", &[&bits])
         }
         DType::F64 if float.is_some_and(f64::is_infinite) => {
-            code!("({}){}", type_name(DType::F64), crate::c::infinity(float < Some(0.0)))
+            code!("({}){}", type_name(DType::F64), crate::c_scalar::infinity(float < Some(0.0)))
         }
         DType::I64 | DType::U64 => code.text.replace("ll", "l").into(),
         _ => code,

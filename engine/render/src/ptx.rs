@@ -12,6 +12,7 @@ use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op};
 use crate::Error;
 use crate::code::{Code, Helpers};
 use crate::dialect::dimension_name;
+use crate::legalize::{Legalizations, legalize};
 use crate::ptx_alu::{Registers, alu, class, constant};
 use crate::writer::{check_name, unsupported};
 
@@ -21,6 +22,7 @@ use crate::writer::{check_name, unsupported};
 /// If a uop is not an op of linear kernels or unsupported in PTX, or the name is not an identifier.
 pub(crate) fn ptx(linear: &Linear) -> Result<Code, Error> {
     check_name(&linear.name)?;
+    let linear = &*legalize(linear, &Legalizations::PTX);
     let mut writer = Writer {
         linear,
         out: Registers::default(),

@@ -127,7 +127,6 @@ pub(crate) fn alu(
         }
         Op::Where => Some(select(out, to, src[0], src[1], src[2])),
         _ if from == DType::Bool => bool_op(out, op, &src),
-        _ if is_half(from) => half_op(out, op, from, &src),
         _ if from.is_float() => float_op(out, op, from, &src),
         _ => int_op(out, op, from, &src),
     }
@@ -173,17 +172,6 @@ fn bool_op(out: &mut Registers, op: Op, src: &[&str]) -> Option<String> {
     Some(out.value(DType::Bool, word, src))
 }
 
-/// Writes an op of a 16-bit float, computed in f32 and rounded.
-fn half_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-    let mut wide = Vec::with_capacity(src.len());
-    for x in src {
-        wide.push(cast(out, dtype, DType::F32, x)?);
-    }
-    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
-    let value = float_op(out, op, DType::F32, &wide)?;
-    if op.is_comparison() { Some(value) } else { cast(out, DType::F32, dtype, &value) }
-}
-
 fn float_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     let kind = class(dtype).op_type;
     let word = match op {
@@ -198,13 +186,6 @@ fn float_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<S
         Op::Exp2 if dtype == DType::F32 => "ex2.approx",
         Op::CmpLt => return Some(out.value(DType::Bool, &format!("setp.lt.{kind}"), src)),
         Op::CmpNe => return Some(out.value(DType::Bool, &format!("setp.neu.{kind}"), src)),
-        Op::Max | Op::Min => {
-            let order = if op == Op::Max { "gt" } else { "lt" };
-            let first = out.value(DType::Bool, &format!("setp.{order}.{kind}"), src);
-            let nan = out.value(DType::Bool, &format!("setp.nan.{kind}"), &[src[0], src[0]]);
-            let either = out.value(DType::Bool, "or.pred", &[&first, &nan]);
-            return Some(select(out, dtype, &either, src[0], src[1]));
-        }
         _ => return None,
     };
     Some(out.value(dtype, &format!("{word}.{kind}"), src))
@@ -232,7 +213,6 @@ fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<Str
         Op::Add => format!("add.{kind}"),
         Op::Sub => format!("sub.{kind}"),
         Op::Mul => format!("mul.lo.{kind}"),
-        Op::MulAcc => format!("mad.lo.{kind}"),
         Op::And => format!("and.{bits}"),
         Op::Or => format!("or.{bits}"),
         Op::Xor => format!("xor.{bits}"),
@@ -245,60 +225,14 @@ fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<Str
                 "b64" => out.value(DType::U32, "cvt.u32.u64", &[src[1]]),
                 _ => src[1].to_string(),
             };
-            let mask = (dtype.bits() - 1).to_string();
-            let amount = out.value(DType::U32, "and.b32", &[&amount, &mask]);
             let word = if op == Op::Shl { format!("shl.{bits}") } else { format!("shr.{kind}") };
-            let value = out.value(dtype, &word, &[src[0], &amount]);
-            return Some(wrap_narrow(out, dtype, value));
+            return Some(out.value(dtype, &word, &[src[0], &amount]));
         }
-        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => {
-            return Some(division(out, op, dtype, src));
-        }
+        Op::CDiv => format!("div.{kind}"),
+        Op::CMod => format!("rem.{kind}"),
         _ => return None,
     };
-    let value = out.value(dtype, &word, src);
-    Some(wrap_narrow(out, dtype, value))
-}
-
-/// Writes a division or remainder. Division by 0 gives some value; of the smallest value by -1 it
-/// wraps.
-fn division(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> String {
-    let (kind, bits) = (class(dtype).op_type, class(dtype).register_type);
-    let is_mod = matches!(op, Op::CMod | Op::FloorMod);
-    if !dtype.is_signed() {
-        let word = if is_mod { "rem" } else { "div" };
-        return out.value(dtype, &format!("{word}.{kind}"), src);
-    }
-    let is_minus_one = out.value(DType::Bool, &format!("setp.eq.{kind}"), &[src[1], "-1"]);
-    let divisor = out.value(dtype, &format!("selp.{bits}"), &["1", src[1], &is_minus_one]);
-    let remainder = out.value(dtype, &format!("rem.{kind}"), &[src[0], &divisor]);
-    let truncated = out.value(dtype, &format!("div.{kind}"), &[src[0], &divisor]);
-    let negated = out.value(dtype, &format!("neg.{kind}"), &[src[0]]);
-    let quotient = select(out, dtype, &is_minus_one, &negated, &truncated);
-    let value = match op {
-        Op::CDiv => quotient,
-        Op::CMod => remainder,
-        // Rounded down: one less if the remainder is not 0 and its sign is not the divisor's.
-        _ => {
-            let sign_difference = out.value(dtype, &format!("xor.{bits}"), &[&remainder, src[1]]);
-            let signs_differ =
-                out.value(DType::Bool, &format!("setp.lt.{kind}"), &[&sign_difference, "0"]);
-            let is_inexact = out.value(DType::Bool, &format!("setp.ne.{kind}"), &[&remainder, "0"]);
-            let rounds_down = out.value(DType::Bool, "and.pred", &[&signs_differ, &is_inexact]);
-            let (truncated, lower) = match op {
-                Op::FloorDiv => {
-                    let lower = out.value(dtype, &format!("sub.{kind}"), &[&quotient, "1"]);
-                    (quotient, lower)
-                }
-                _ => {
-                    let lower = out.value(dtype, &format!("add.{kind}"), &[&remainder, src[1]]);
-                    (remainder, lower)
-                }
-            };
-            select(out, dtype, &rounds_down, &lower, &truncated)
-        }
-    };
-    wrap_narrow(out, dtype, value)
+    Some(out.value(dtype, &word, src))
 }
 
 fn cast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> {

@@ -1,11 +1,10 @@
 //! Scalar expressions in the C-like languages: a table from op to text that keeps the meaning of
-//! the op. Narrow arithmetic, which these languages promote to `int`, is truncated again; no shift
-//! and no division is undefined. Helpers like `max_f32` are defined in each language's prelude.
+//! the op. Helpers like `mulacc_f32` are defined in each language's prelude.
 
 use gradiff_graph::{DType, Op};
 
 use crate::code::{Code, code, join};
-use crate::dialect::{Alu, Value};
+use crate::dialect::Alu;
 
 /// The scalar syntax in which the C-like languages differ.
 pub(crate) struct ScalarSyntax {
@@ -36,24 +35,10 @@ impl ScalarSyntax {
             Op::Where => code!("({}?{}:{})", src[0], src[1], src[2]),
             op => match from {
                 DType::Bool => bool_op(op, &src)?,
-                DType::F16 | DType::BF16 => self.half_op(op, from, &src)?,
                 DType::F32 | DType::F64 => self.float_op(op, from, &src)?,
                 _ => self.int_op(alu)?,
             },
         })
-    }
-
-    /// Renders an op of a 16-bit float, computed in f32 and rounded. If the language has the type,
-    /// sums, products and comparisons use it directly, which gives the same result.
-    fn half_op(&self, op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
-        let is_simple = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul) || op.is_comparison();
-        if (self.is_native)(dtype) && is_simple {
-            return self.float_op(op, dtype, src);
-        }
-        let wide: Vec<Code> = src.iter().map(|source| self.half_to_f32(dtype, source)).collect();
-        let wide: Vec<&Code> = wide.iter().collect();
-        let code = self.float_op(op, DType::F32, &wide)?;
-        Some(if op.is_comparison() { code } else { self.f32_to_half(dtype, &code) })
     }
 
     /// Converts a 16-bit float to f32.
@@ -76,7 +61,6 @@ impl ScalarSyntax {
         let suffix = if dtype == DType::F32 { self.f32_suffix } else { "" };
         let infix = |sign: &str| code!("({}{}{})", src[0], sign, parenthesized(src[1]));
         let call = |function: &str| code!("{function}{suffix}({})", join(src, ", "));
-        let helper = |function: &str| Code::call(format!("{function}_{dtype}"), src);
         Some(match op {
             Op::Neg => code!("(-{})", parenthesized(src[0])),
             Op::Exp2 => call("exp2"),
@@ -84,23 +68,19 @@ impl ScalarSyntax {
             Op::Sin => call("sin"),
             Op::Sqrt => call("sqrt"),
             Op::Pow => call("pow"),
-            Op::Recip => code!("({}/{})", one_literal(dtype), src[0]),
             Op::Add => infix("+"),
             Op::Sub => infix("-"),
             Op::Mul => infix("*"),
             Op::FDiv => infix("/"),
             Op::CmpLt => infix("<"),
             Op::CmpNe => infix("!="),
-            Op::Max => helper("max"),
-            Op::Min => helper("min"),
-            Op::MulAcc => helper("mulacc"),
+            Op::MulAcc => Code::call(format!("mulacc_{dtype}"), src),
             _ => return None,
         })
     }
 
     fn int_op(&self, alu: &Alu) -> Option<Code> {
         let (op, dtype, src) = (alu.op, alu.from(), &alu.codes()[..]);
-        let divisor = alu.src.get(1).and_then(Value::known_int);
         let is_unsigned = alu.may_wrap && !self.wraps && dtype.is_signed() && dtype.bits() >= 32;
         if is_unsigned && let Some(code) = self.via_unsigned(op, dtype, src) {
             return Some(code);
@@ -108,27 +88,13 @@ impl ScalarSyntax {
         let kind = (self.type_name)(dtype);
         let infix = |sign: &str| code!("({}{}{})", src[0], sign, parenthesized(src[1]));
         let helper = |function: &str| Code::call(format!("{function}_{dtype}"), src);
-        let is_plain_divisor = divisor.is_some_and(|divisor| divisor != 0 && divisor != -1);
-        let is_floor_trunc = !dtype.is_signed();
         Some(match op {
-            Op::Neg => self.truncate(dtype, code!("(-{})", parenthesized(src[0]))),
-            Op::Add => self.truncate(dtype, infix("+")),
-            Op::Sub => self.truncate(dtype, infix("-")),
-            Op::Mul => {
-                self.truncate(dtype, code!("({}{}*{})", product_cast(dtype), src[0], src[1]))
-            }
-            Op::MulAcc => {
-                let product = code!("({}{}*{})", product_cast(dtype), src[0], src[1]);
-                self.truncate(dtype, code!("({}+{})", product, src[2]))
-            }
-            Op::CDiv if is_plain_divisor => infix("/"),
-            Op::CMod if is_plain_divisor => infix("%"),
-            Op::FloorDiv if is_plain_divisor && is_floor_trunc => infix("/"),
-            Op::FloorMod if is_plain_divisor && is_floor_trunc => infix("%"),
-            Op::FloorDiv if !is_floor_trunc => helper("floordiv"),
-            Op::FloorMod if !is_floor_trunc => helper("floormod"),
-            Op::CDiv | Op::FloorDiv => helper("cdiv"),
-            Op::CMod | Op::FloorMod => helper("cmod"),
+            Op::Neg => code!("(-{})", parenthesized(src[0])),
+            Op::Add => infix("+"),
+            Op::Sub => infix("-"),
+            Op::Mul => code!("({}*{})", src[0], src[1]),
+            Op::CDiv => infix("/"),
+            Op::CMod => infix("%"),
             Op::Max => helper("max"),
             Op::Min => helper("min"),
             Op::CmpLt => code!("({}<{})", src[0], src[1]),
@@ -136,16 +102,13 @@ impl ScalarSyntax {
             Op::And => infix("&"),
             Op::Or => infix("|"),
             Op::Xor => infix("^"),
-            Op::Shl if !self.wraps && !alu.may_wrap => {
-                code!("({}<<{})", src[0], shift_amount(dtype, src[1], divisor))
-            }
-            // Unsigned, and by an amount below the width: never undefined.
+            Op::Shl if !self.wraps && !alu.may_wrap => infix("<<"),
+            // Unsigned: never undefined.
             Op::Shl => {
                 let unsigned = (self.type_name)(as_unsigned(dtype));
-                let amount = shift_amount(dtype, src[1], divisor);
-                code!("({})((({}){})<<{})", kind, unsigned, src[0], amount)
+                code!("({})((({}){})<<{})", kind, unsigned, src[0], src[1])
             }
-            Op::Shr => code!("({}>>{})", src[0], shift_amount(dtype, src[1], divisor)),
+            Op::Shr => infix(">>"),
             _ => return None,
         })
     }
@@ -159,15 +122,9 @@ impl ScalarSyntax {
             Op::Add => code!("{}+{}", src[0], src[1]),
             Op::Sub => code!("{}-{}", src[0], src[1]),
             Op::Mul => code!("{}*{}", src[0], src[1]),
-            Op::MulAcc => code!("{}*{}+{}", src[0], src[1], src[2]),
             _ => return None,
         };
         Some(code!("(({})({}))", kind, code))
-    }
-
-    /// Truncates a result to its type, since C promotes types narrower than `int` to `int`.
-    fn truncate(&self, dtype: DType, code: Code) -> Code {
-        if dtype.bits() < 32 { code!("(({}){})", (self.type_name)(dtype), code) } else { code }
     }
 
     fn cast(&self, from: DType, to: DType, x: &Code) -> Code {
@@ -229,11 +186,6 @@ fn parenthesized(x: &Code) -> Code {
     if x.text.starts_with('-') { code!("({})", x) } else { x.clone() }
 }
 
-/// The literal 1 of a float type.
-fn one_literal(dtype: DType) -> &'static str {
-    if dtype == DType::F32 { "1.0f" } else { "1.0" }
-}
-
 fn bool_op(op: Op, src: &[&Code]) -> Option<Code> {
     let sign = match op {
         Op::Neg => return Some(src[0].clone()),
@@ -246,20 +198,6 @@ fn bool_op(op: Op, src: &[&Code]) -> Option<Code> {
     Some(code!("({}{}{})", src[0], sign, src[1]))
 }
 
-/// Cast of a factor to `unsigned int` for u16, since C promotes u16 to `int`, which the product
-/// may overflow.
-fn product_cast(dtype: DType) -> &'static str {
-    if dtype == DType::U16 { "(unsigned int)" } else { "" }
-}
-
-/// A shift amount masked to the width of the type, so that the shift is defined in C.
-fn shift_amount(dtype: DType, amount: &Code, known: Option<i128>) -> Code {
-    match known {
-        Some(bits) if 0 <= bits && bits < i128::from(dtype.bits()) => bits.to_string().into(),
-        _ => code!("({}&{})", amount, dtype.bits() - 1),
-    }
-}
-
 /// The unsigned integer type of the same width; other types as they are.
 pub(crate) fn as_unsigned(dtype: DType) -> DType {
     match dtype {
@@ -267,7 +205,7 @@ pub(crate) fn as_unsigned(dtype: DType) -> DType {
         DType::I16 => DType::U16,
         DType::I32 => DType::U32,
         DType::I64 => DType::U64,
-        other => other,
+        _ => dtype,
     }
 }
 

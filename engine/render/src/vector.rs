@@ -38,6 +38,8 @@ pub(crate) struct VectorSyntax {
     pub(crate) has_masks: bool,
     /// True if signed arithmetic wraps.
     pub(crate) wraps: bool,
+    /// True if shift amounts are vectors of u32.
+    pub(crate) has_unsigned_amounts: bool,
     /// Returns whether the language has the type.
     pub(crate) is_native: fn(DType) -> bool,
 }
@@ -117,15 +119,11 @@ impl VectorSyntax {
         let helper = || Code::call(format!("{op}_{dtype}x{lanes}"), src);
         let sign = match op {
             Op::Neg => return Some(code!("(-{})", src[0])),
-            Op::Recip => {
-                let ones = self.splat(Constant::one(dtype), lanes)?;
-                return Some(code!("({}/{})", ones, src[0]));
-            }
             Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::MulAcc => {
                 return Some(helper());
             }
+            // WGSL alone has them.
             Op::Max | Op::Min => return Some(helper()),
-            Op::FDiv if is_half(dtype) => return Some(helper()),
             Op::Add => "+",
             Op::Sub => "-",
             Op::Mul => "*",
@@ -142,11 +140,15 @@ impl VectorSyntax {
         let helper = |op: Op| Some(Code::call(format!("{op}_{dtype}x{lanes}"), &src));
         let infix = |sign: &str| Some(code!("({}{}{})", src[0], sign, src[1]));
         let sign = match op {
-            Op::CDiv | Op::CMod | Op::Max | Op::Min => return helper(op),
-            Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return helper(op),
-            Op::FloorDiv => return helper(Op::CDiv),
-            Op::FloorMod => return helper(Op::CMod),
-            Op::Shl | Op::Shr => return helper(op),
+            Op::Max | Op::Min => return helper(op),
+            Op::Shl | Op::Shr if self.has_unsigned_amounts => {
+                let kind = (self.type_name)(DType::U32, lanes, 1)?;
+                let sign = if op == Op::Shl { "<<" } else { ">>" };
+                return Some(code!("({}{}{})", src[0], sign, (self.convert)(&kind, src[1])));
+            }
+            Op::Shr => return infix(">>"),
+            Op::CDiv => return infix("/"),
+            Op::CMod => return infix("%"),
             Op::Neg if !dtype.is_signed() => {
                 let zero = self.splat(Constant::zero(dtype), lanes)?;
                 return Some(code!("({}-{})", zero, src[0]));
@@ -159,7 +161,8 @@ impl VectorSyntax {
             Op::Neg => "-",
             Op::Add => "+",
             Op::Sub => "-",
-            Op::Mul | Op::MulAcc => "*",
+            Op::Mul => "*",
+            Op::Shl => "<<",
             _ => return None,
         };
         // Signed arithmetic that may overflow is done in the unsigned type.
@@ -171,7 +174,6 @@ impl VectorSyntax {
         };
         let code = match op {
             Op::Neg => code!("(-{})", src[0]),
-            Op::MulAcc => code!("({}*{}+{})", src[0], src[1], src[2]),
             _ => code!("({}{}{})", src[0], sign, src[1]),
         };
         let kind = (self.type_name)(dtype, lanes, 1)?;

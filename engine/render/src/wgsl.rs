@@ -15,6 +15,7 @@ use crate::Error;
 use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::Definitions;
+use crate::legalize::Legalizations;
 use crate::vector::VectorSyntax;
 use crate::wgsl_types::{self, CORE, EXTENDED, Types, not_equal, type_name};
 use crate::writer::write;
@@ -25,7 +26,7 @@ use crate::writer::write;
 /// If a uop is not an op of linear kernels or unsupported in WGSL, or the name is not an
 /// identifier.
 pub(crate) fn wgsl(linear: &Linear) -> Result<Code, Error> {
-    write(&Wgsl(EXTENDED), linear, &linear.name)
+    write(&Wgsl(EXTENDED), &Legalizations::WGSL, linear, &linear.name)
 }
 
 /// Renders a kernel for any device: f16 is held as its bits.
@@ -33,7 +34,7 @@ pub(crate) fn wgsl(linear: &Linear) -> Result<Code, Error> {
 /// # Errors
 /// As [`wgsl`].
 pub(crate) fn wgsl_core(linear: &Linear) -> Result<Code, Error> {
-    write(&Wgsl(CORE), linear, &linear.name)
+    write(&Wgsl(CORE), &Legalizations::WGSL, linear, &linear.name)
 }
 
 /// Returns the prelude of a file that uses these helpers.
@@ -73,6 +74,7 @@ const VECTORS: VectorSyntax = VectorSyntax {
     not_equal: crate::wgsl_types::not_equal,
     has_masks: false,
     wraps: true,
+    has_unsigned_amounts: true,
     is_native: |_| true,
 };
 
@@ -87,14 +89,9 @@ fn wgsl_function(word: &str) -> Option<Code> {
         return Some(Code::default());
     }
     let (name, kind) = word.rsplit_once('_')?;
-    let is_nan_f32 = Code::helper("is_nan_f32");
     let text = match word {
         "f32_from_bits" => "(x: u32) -> f32 { return bitcast<f32>(x); }".into(),
         "f64_from_bits" => "(x: u64) -> f64 { return bitcast<f64>(x); }".into(),
-        "is_nan_f16" => {
-            let f16 = type_name(DType::F16);
-            code!("(x: {}) -> bool {{ return {}(f32(x)); }}", f16, is_nan_f32)
-        }
         "is_nan_f32" => {
             "(x: f32) -> bool {\n  return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;\n}".into()
         }
@@ -116,29 +113,11 @@ fn binary_body(name: &str, dtype: DType) -> Option<Code> {
         let is_nan = Code::helper(format!("is_nan_{dtype}"));
         code!(" return select(y, x, x {sign} y || {}(x)); ", is_nan)
     };
-    let zero = EXTENDED.constant(Constant::zero(dtype))?;
-    Some(match name {
-        "max" if dtype.is_float() => select(">"),
-        "min" if dtype.is_float() => select("<"),
-        _ if !dtype.is_int() => return None,
-        // WGSL defines / and % for all operands.
-        "cdiv" => " return x / y; ".into(),
-        "cmod" => " return x % y; ".into(),
-        "floordiv" => {
-            let one = EXTENDED.constant(Constant::one(dtype))?;
-            code!(
-                "\n  let rest = x % y;\n  \
-                 return x / y - select({zero}, {one}, rest != {zero} && (rest ^ y) < {zero});\n";
-                zero, one
-            )
-        }
-        "floormod" => code!(
-            "\n  let rest = x % y;\n  \
-             return rest + select({zero}, y, rest != {zero} && (rest ^ y) < {zero});\n";
-            zero
-        ),
-        _ => return None,
-    })
+    match name {
+        "max" if dtype.is_float() => Some(select(">")),
+        "min" if dtype.is_float() => Some(select("<")),
+        _ => None,
+    }
 }
 
 impl Wgsl {
@@ -151,13 +130,8 @@ impl Wgsl {
     fn scalar(&self, alu: &Alu) -> Option<Code> {
         // Ops of constants are folded: an overflow in a constant expression is an error.
         let known: Option<Vec<Constant>> = alu.src.iter().map(|value| value.known).collect();
-        if let Some(known) = known {
-            // Too large a shift amount is undefined: any value will do.
-            let is_shift = matches!(alu.op, Op::Shl | Op::Shr);
-            let any = is_shift.then(|| Constant::zero(alu.dtype));
-            if let Some(value) = evaluate(alu.op, alu.dtype, &known).or(any) {
-                return self.0.constant(value);
-            }
+        if let Some(value) = known.and_then(|known| evaluate(alu.op, alu.dtype, &known)) {
+            return self.0.constant(value);
         }
         let (src, from, to) = (alu.codes(), alu.from(), alu.dtype);
         Some(match alu.op {
@@ -165,27 +139,10 @@ impl Wgsl {
             Op::Bitcast => self.0.bitcast(from, to, src[0])?,
             Op::Where => code!("select({}, {}, {})", src[2], src[1], src[0]),
             op if from == DType::Bool => bool_op(op, &src)?,
-            op if self.0.is_float_as_bits(from) => float_as_bits_op(op, from, &src)?,
             op if from.is_float() => float_op(op, from, &src)?,
-            op => {
-                let code = int_op(alu, self.0.representation(from)?)?;
-                if may_overflow(alu, op) { self.0.truncate(from, &code)? } else { code }
-            }
+            _ => int_op(alu, self.0.representation(from)?)?,
         })
     }
-}
-
-/// Returns whether the result of an integer op may exceed the range of its type.
-fn may_overflow(alu: &Alu, op: Op) -> bool {
-    let is_sum = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul | Op::MulAcc | Op::Shl);
-    let is_quotient = matches!(op, Op::CDiv | Op::FloorDiv) && alu.dtype.is_signed();
-    alu.may_wrap && (is_sum || is_quotient && !is_plain_divisor(alu))
-}
-
-/// Returns whether the divisor is known to be neither 0 nor -1.
-fn is_plain_divisor(alu: &Alu) -> bool {
-    let divisor = alu.src.get(1).and_then(Value::known_int);
-    divisor.is_some_and(|divisor| divisor != 0 && divisor != -1)
 }
 
 fn bool_op(op: Op, src: &[&Code]) -> Option<Code> {
@@ -208,15 +165,6 @@ fn float_op(op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
     let sign = match op {
         Op::Neg => return Some(code!("(-{})", parenthesized(src[0]))),
         Op::Sqrt => return Some(code!("sqrt({})", src[0])),
-        Op::Recip => {
-            let one = EXTENDED.constant(Constant::one(dtype))?;
-            return Some(code!("({}/{})", one, src[0]));
-        }
-        // fma may round the product, so that of f16 is done in f32, where it is exact.
-        Op::MulAcc if dtype == DType::F16 => {
-            let [x, y, z] = [0, 1, 2].map(|source| src[source]);
-            return Some(code!("{}(fma(f32({}), f32({}), f32({})))", type_name(dtype), x, y, z));
-        }
         Op::MulAcc => return Some(code!("fma({})", join(src, ", "))),
         Op::Max | Op::Min => return Some(Code::call(format!("{op}_{dtype}"), src)),
         Op::Add => "+",
@@ -230,27 +178,13 @@ fn float_op(op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
     Some(code!("({}{}{})", src[0], sign, parenthesized(src[1])))
 }
 
-/// Renders an op of a float that is held as its bits, computed in f32 and rounded.
-fn float_as_bits_op(op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
-    let to_f32 = |source: &&Code| Code::call(format!("{dtype}_to_f32"), &[source]);
-    let wide: Vec<Code> = src.iter().map(to_f32).collect();
-    let wide: Vec<&Code> = wide.iter().collect();
-    let code = float_op(op, DType::F32, &wide)?;
-    let from_f32 = || Code::call(format!("{dtype}_from_f32"), &[&code]);
-    Some(if op.is_comparison() { code } else { from_f32() })
-}
-
-/// Renders an op of integers that are represented in this type; the result may have to be
-/// truncated.
+/// Renders an op of integers that are represented in this type.
 fn int_op(alu: &Alu, representation: DType) -> Option<Code> {
     let (op, dtype, src) = (alu.op, alu.from(), alu.codes());
     let known = alu.src.get(1).and_then(Value::known_int);
-    let helper = |op: Op| Some(Code::call(format!("{op}_{representation}"), &src));
-    let bits = dtype.bits();
     let amount = || match known {
-        // A negative literal is not a u32.
-        Some(amount) => format!("{}u", amount.rem_euclid(bits.into())).into(),
-        None => code!("(u32({})&{}u)", src[1], bits - 1),
+        Some(amount) => format!("{amount}u").into(),
+        None => code!("u32({})", src[1]),
     };
     let sign = match op {
         Op::Neg if dtype.is_unsigned() => {
@@ -258,21 +192,11 @@ fn int_op(alu: &Alu, representation: DType) -> Option<Code> {
             return Some(code!("({}-{})", zero, src[0]));
         }
         Op::Neg => return Some(code!("(-{})", parenthesized(src[0]))),
-        // Folded, since a product of literals that overflows is an error.
-        Op::MulAcc if let [Some(x), Some(y)] = [0, 1].map(|source| alu.src[source].known) => {
-            let product = EXTENDED.constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
-            return Some(code!("({}+{})", product, parenthesized(src[2])));
-        }
-        Op::MulAcc => return Some(code!("({}*{}+{})", src[0], src[1], parenthesized(src[2]))),
         Op::Max | Op::Min => return Some(code!("{op}({})", join(&src, ", "))),
         Op::Shl => return Some(code!("({}<<{})", src[0], amount())),
         Op::Shr => return Some(code!("({}>>{})", src[0], amount())),
-        Op::CDiv if is_plain_divisor(alu) => "/",
-        Op::CMod if is_plain_divisor(alu) => "%",
-        Op::CDiv | Op::CMod => return helper(op),
-        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return helper(op),
-        Op::FloorDiv => return helper(Op::CDiv),
-        Op::FloorMod => return helper(Op::CMod),
+        Op::CDiv => "/",
+        Op::CMod => "%",
         Op::Add => "+",
         Op::Sub => "-",
         Op::Mul => "*",

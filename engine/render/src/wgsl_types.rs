@@ -151,20 +151,10 @@ impl Types {
             }
             _ if fits && source == kind => x.clone(),
             _ if fits || self.is_native(to) => convert(kind),
-            _ if source == kind => self.truncate(to, x)?,
-            _ => self.truncate(to, &code!("{}({})", type_name(kind), x))?,
+            // Truncated to the width of the type, and extended again.
+            _ if source == kind => helper(format!("{to}_from_{kind}")),
+            _ => Code::call(format!("{to}_from_{kind}"), &[&code!("{}({})", type_name(kind), x)]),
         })
-    }
-
-    /// Truncates an integer to the width of this type, and extends it to the representation again.
-    pub(crate) fn truncate(self, dtype: DType, x: &Code) -> Option<Code> {
-        match self.is_native(dtype) {
-            true => Some(x.clone()),
-            false => {
-                let representation = self.representation(dtype)?;
-                Some(Code::call(format!("{dtype}_from_{representation}"), &[x]))
-            }
-        }
     }
 
     /// Renders a bit cast.

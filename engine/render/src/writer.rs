@@ -12,13 +12,20 @@ use crate::Error;
 use crate::bounds::find_wrapping;
 use crate::code::{Code, Piece, code};
 use crate::dialect::{Access, Alu, Dialect, Header, Sources, Text, Value};
+use crate::legalize::{Legalizations, legalize};
 
 /// Deeper expressions are named, for readers and for compilers that limit nested parentheses.
 const HEIGHT_MAX: u32 = 24;
 
 /// Renders a kernel under a name.
-pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<Code, Error> {
+pub(crate) fn write(
+    dialect: &dyn Dialect,
+    required: &Legalizations,
+    linear: &Linear,
+    name: &str,
+) -> Result<Code, Error> {
     check_name(name)?;
+    let linear = &*legalize(linear, required);
     for uop in linear.uops.iter().filter(|uop| uop.dtype != DType::Void) {
         if dialect.is_unsupported(uop.dtype) {
             return Err(Error::Type {

@@ -5,6 +5,7 @@
 //! module is freed when its last executable is dropped.
 
 mod emit;
+mod emitter;
 mod helpers;
 mod vector;
 
@@ -18,6 +19,7 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
 use gradiff_graph::target::Vectors;
 use gradiff_graph::{BoundedLinear, Linear, Target};
+use gradiff_render::{Legalization, Legalizations, legalize};
 
 use crate::device::bounded_linears;
 use crate::launch::executed_uops;
@@ -32,6 +34,16 @@ const KERNELS_PER_MODULE: usize = 64;
 /// The number of executed uops above which a kernel is optimised. Optimising doubles the compile
 /// time (0.15 instead of 0.08 ms for 35 uops), and a uop takes about a nanosecond at most.
 const HEAVY_UOPS: i128 = 200_000;
+
+/// The legalisations that Cranelift requires. It takes shift amounts modulo the width.
+const REQUIRED: Legalizations = Legalizations::both(&[
+    Legalization::Half,
+    Legalization::MulAcc,
+    Legalization::Recip,
+    Legalization::Floor,
+    Legalization::Division,
+    Legalization::Maximum,
+]);
 
 /// The code generators for this machine.
 pub(crate) struct Jit {
@@ -92,6 +104,7 @@ impl Jit {
                 why: error.to_string(),
             };
             let signature = Signature::of(kernel)?;
+            let kernel = &*legalize(kernel, &REQUIRED);
             let mut machine = MachineSignature::new(isa.default_call_conv());
             machine.params.push(AbiParam::new(types::I64));
             let id = module.declare_anonymous_function(&machine).map_err(|e| failed(&e))?;

@@ -188,7 +188,7 @@ fn wrong_texts_are_blamed_on_the_renderer() {
     );
     let undefined = (
         "render-helper-undefined",
-        "a = input i32[3] [-7, 7, 9]\nb = input i32[3] [2, 2, -4]\nc = cdiv a b\noutput c\n",
+        "a = input i32[3] [-7, 7, 9]\nb = input i32[3] [2, 2, -4]\nc = max a b\noutput c\n",
     );
     for (backend, faults) in [
         ("c", &[cut_back, unsigned, undefined][..]),

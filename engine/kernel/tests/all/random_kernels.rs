@@ -84,8 +84,7 @@ fn stages_strict_mode_preserve_results() {
 
 #[test]
 fn stages_minimal_target_preserve_results() {
-    let target =
-        Target { mulacc: false, recip: false, unsupported: FUNCTIONS, ..Target::default() };
+    let target = Target { mulacc: false, unsupported: FUNCTIONS, ..Target::default() };
     let mut options = Options::default();
     options.rewrite.fuel = Some(3);
     (2 * CASES..2 * CASES + 500).for_each(|seed| check(seed, &target, &options));

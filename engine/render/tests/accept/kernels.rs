@@ -240,8 +240,8 @@ pub(crate) fn group() -> Linear {
     let next = b.push(Op::Add, DType::F32, &[sum, element], Arg::None);
     b.push(Op::Assign, DType::F32, &[sum, next], Arg::None);
     b.end(range);
-    let one = b.int(1);
-    let is_first = b.push(Op::CmpLt, DType::Bool, &[thread, one], Arg::None);
+    let first = b.int(1);
+    let is_first = b.push(Op::CmpLt, DType::Bool, &[thread, first], Arg::None);
     b.store(out, group, sum, Some(is_first));
     b.end(thread);
     b.end(group);
@@ -412,16 +412,16 @@ pub(crate) fn representative(language: &gradiff_render::Language) -> Vec<Linear>
         list.push(copy(dtype, 1));
         let counts = [2, 4, 8, 16, 32, 64].into_iter().filter(|count| *count <= lanes_max);
         list.extend(counts.flat_map(|count| [copy(dtype, count), lanes(dtype, count)]));
-        let other = |by: usize| DType::ALL[(number + by) % DType::ALL.len()];
+        let dtype_after = |by: usize| DType::ALL[(number + by) % DType::ALL.len()];
         let is_wide =
             |dtype: DType| (language.has_vector_alu)(dtype) && (language.lanes_max)(dtype) >= 4;
         if is_wide(dtype) {
             list.push(reduction(dtype, 4));
-            if is_wide(other(3)) && is_wide(other(5)) {
-                list.push(choice(other(3), other(5), dtype, 4));
+            if is_wide(dtype_after(3)) && is_wide(dtype_after(5)) {
+                list.push(choice(dtype_after(3), dtype_after(5), dtype, 4));
             }
         }
-        list.push(choice(other(3), other(7), dtype, 1));
+        list.push(choice(dtype_after(3), dtype_after(7), dtype, 1));
     }
     list
 }

@@ -171,7 +171,7 @@ fn compilers_refuse_wrong_text() {
         let (name, value, undefined) = match language.name {
             "llvm" => ("E_exp2_f32", "%t2", "%t77"),
             "ptx" => ("E_floordiv_i32", "%r9", "%r77"),
-            _ => ("E_floordiv_i32", "val0", "val77"),
+            _ => ("E_cast_f32_f16", "val0", "val77"),
         };
         let kernel = texts.iter().find(|kernel| kernel.text.contains(name));
         let Code { text: kernel, helpers } = kernel.expect("a kernel of this name");

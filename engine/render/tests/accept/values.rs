@@ -179,8 +179,8 @@ fn cases(language: &Language) -> Vec<Case> {
     }
     for (number, dtype) in DType::ALL.into_iter().enumerate() {
         for step in [3, 4] {
-            let other = |by: usize| DType::ALL[(number + by) % DType::ALL.len()];
-            let (left, right) = (other(step), other(2 * step + 1));
+            let dtype_after = |by: usize| DType::ALL[(number + by) % DType::ALL.len()];
+            let (left, right) = (dtype_after(step), dtype_after(2 * step + 1));
             let types = [left, left, right, right, dtype, dtype];
             let lanes = if has(&types, 4) { 4 } else { 1 };
             add(choice(left, right, dtype, lanes), &types, Meaning::Choice);

@@ -3,20 +3,20 @@
 //! A value has the machine type of its dtype: integers their own width (they wrap by themselves and
 //! are extended only when they are widened), bool a byte of 0 or 1, 16-bit floats their bits. Loops
 //! are blocks; counters and accumulators are variables; launched ranges are ordinary loops. Nothing
-//! traps. `vector` has the representation of values with several lanes.
+//! traps. `vector` translates values with several lanes.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{
-    AbiParam, Block, Function, InstBuilder, MemFlagsData, Signature as MachineSignature,
-    StackSlotData, StackSlotKind, Type, Value, types,
+    AbiParam, Function, InstBuilder, MemFlagsData, Signature as MachineSignature, StackSlotData,
+    StackSlotKind, Type, Value, types,
 };
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Local, Op};
 use smallvec::{SmallVec, smallvec};
 
+use super::emitter::{Emitter, Form, Lanes, Loop, UopValue, machine_type};
 use super::helpers::{self, Helper};
-use super::vector::{Form, Lanes};
 use crate::Error;
 use crate::signature::Signature;
 
@@ -76,51 +76,8 @@ fn access_of(kind: Type) -> MemFlagsData {
     if kind.is_vector() { MemFlagsData::new().with_notrap() } else { trusted() }
 }
 
-/// The machine type of a dtype.
-pub(super) fn machine_type(dtype: DType) -> Type {
-    match dtype.size_bytes() {
-        4 if dtype == DType::F32 => types::F32,
-        8 if dtype == DType::F64 => types::F64,
-        2 => types::I16,
-        4 => types::I32,
-        8 => types::I64,
-        _ => types::I8,
-    }
-}
-
 fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
-}
-
-/// The value of a uop.
-#[derive(Clone)]
-enum UopValue {
-    None,
-    Values(Lanes),
-    Variables(Form, SmallVec<[Variable; 1]>),
-}
-
-impl UopValue {
-    fn value(value: Value) -> UopValue {
-        UopValue::Values(Lanes::one(value))
-    }
-}
-
-struct Loop {
-    range: u32,
-    counter: Variable,
-    header: Block,
-    exit: Block,
-}
-
-pub(super) struct Emitter<'a, 'b> {
-    pub(super) linear: &'a Linear,
-    signature: &'a Signature,
-    pub(super) builder: FunctionBuilder<'b>,
-    isa: &'a dyn TargetIsa,
-    pointers: Vec<Value>,
-    values: Vec<UopValue>,
-    loops: Vec<Loop>,
 }
 
 impl Emitter<'_, '_> {
@@ -274,8 +231,8 @@ impl Emitter<'_, '_> {
         };
         let kind = machine_type(self.linear.uops[range as usize].dtype);
         let count = self.builder.use_var(innermost.counter);
-        let one = self.int(kind, 1);
-        let next = self.builder.ins().iadd(count, one);
+        let step = self.int(kind, 1);
+        let next = self.builder.ins().iadd(count, step);
         self.builder.def_var(innermost.counter, next);
         self.builder.ins().jump(innermost.header, &[]);
         self.builder.seal_block(innermost.header);
@@ -398,12 +355,7 @@ impl Emitter<'_, '_> {
         for (number, slot) in src.iter_mut().enumerate().take(uop.src.len()).skip(1) {
             *slot = self.source(position, number)?;
         }
-        let divisor =
-            uop.src.get(1).and_then(|divisor| match self.linear.uops[*divisor as usize].arg {
-                Arg::Const(value) => value.to_int(),
-                _ => None,
-            });
-        self.scalar_alu(uop, from, src, divisor).ok_or_else(|| self.unsupported(position))
+        self.scalar_alu(uop, from, src).ok_or_else(|| self.unsupported(position))
     }
 
     /// Emits a scalar op; `from` is the dtype of its first source.
@@ -412,7 +364,6 @@ impl Emitter<'_, '_> {
         uop: &Instruction,
         from: DType,
         src: [Value; 3],
-        divisor: Option<i128>,
     ) -> Option<Value> {
         match uop.op {
             Op::Where => Some(self.builder.ins().select(src[0], src[1], src[2])),
@@ -421,8 +372,7 @@ impl Emitter<'_, '_> {
             op => match from {
                 DType::Bool => self.bool_op(op, src),
                 DType::F32 | DType::F64 => self.float_op(op, from, src),
-                DType::F16 | DType::BF16 => self.half_op(op, from, src),
-                _ => self.int_op(op, from, src, divisor),
+                _ => self.int_op(op, from, src),
             },
         }
     }
@@ -438,16 +388,6 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// Emits an op of a 16-bit float, computed in f32 and rounded.
-    fn half_op(&mut self, op: Op, dtype: DType, src: [Value; 3]) -> Option<Value> {
-        let mut wide = src;
-        for (wide, narrow) in wide.iter_mut().zip(src) {
-            *wide = self.cast(dtype, DType::F32, narrow)?;
-        }
-        let value = self.float_op(op, DType::F32, wide)?;
-        if op.is_comparison() { Some(value) } else { self.cast(DType::F32, dtype, value) }
-    }
-
     fn float_op(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
         let is_f32 = dtype == DType::F32;
         let pick = |f32: fn() -> Helper, f64: fn() -> Helper| if is_f32 { f32() } else { f64() };
@@ -458,10 +398,6 @@ impl Emitter<'_, '_> {
             Op::Sin => self.call(&pick(helpers::sin_f32, helpers::sin_f64), &[x]),
             Op::Pow => self.call(&pick(helpers::pow_f32, helpers::pow_f64), &[x, y]),
             Op::Sqrt => self.builder.ins().sqrt(x),
-            Op::Recip => {
-                let one = self.constant(Constant::float(dtype, 1.0));
-                self.builder.ins().fdiv(one, x)
-            }
             Op::Add => self.builder.ins().fadd(x, y),
             Op::Sub => self.builder.ins().fsub(x, y),
             Op::Mul => self.builder.ins().fmul(x, y),
@@ -472,27 +408,11 @@ impl Emitter<'_, '_> {
             }
             Op::CmpLt => self.builder.ins().fcmp(FloatCC::LessThan, x, y),
             Op::CmpNe => self.builder.ins().fcmp(FloatCC::NotEqual, x, y),
-            Op::Max => self.float_max_min(FloatCC::GreaterThan, x, y),
-            Op::Min => self.float_max_min(FloatCC::LessThan, x, y),
             _ => return None,
         })
     }
 
-    /// Emits max or min: `x` if the comparison holds or `x` is NaN, else `y`. NaN if either is NaN.
-    fn float_max_min(&mut self, comparison: FloatCC, x: Value, y: Value) -> Value {
-        let compared = self.builder.ins().fcmp(comparison, x, y);
-        let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, x, x);
-        let is_x = self.builder.ins().bor(compared, is_nan);
-        self.builder.ins().select(is_x, x, y)
-    }
-
-    fn int_op(
-        &mut self,
-        op: Op,
-        dtype: DType,
-        [x, y, z]: [Value; 3],
-        divisor: Option<i128>,
-    ) -> Option<Value> {
+    fn int_op(&mut self, op: Op, dtype: DType, [x, y, _]: [Value; 3]) -> Option<Value> {
         let is_signed = dtype.is_signed();
         let less = if is_signed { IntCC::SignedLessThan } else { IntCC::UnsignedLessThan };
         Some(match op {
@@ -500,14 +420,14 @@ impl Emitter<'_, '_> {
             Op::Add => self.builder.ins().iadd(x, y),
             Op::Sub => self.builder.ins().isub(x, y),
             Op::Mul => self.builder.ins().imul(x, y),
-            Op::MulAcc => {
-                let product = self.builder.ins().imul(x, y);
-                self.builder.ins().iadd(product, z)
+            Op::CDiv if is_signed => self.builder.ins().sdiv(x, y),
+            Op::CDiv => self.builder.ins().udiv(x, y),
+            // A quotient of the same operands is computed only once.
+            Op::CMod => {
+                let quotient = self.int_op(Op::CDiv, dtype, [x, y, y])?;
+                let product = self.builder.ins().imul(quotient, y);
+                self.builder.ins().isub(x, product)
             }
-            Op::CDiv => self.divide(dtype, x, y, divisor).0,
-            Op::CMod => self.divide(dtype, x, y, divisor).1,
-            Op::FloorDiv => self.floor_divide(dtype, x, y, divisor).0,
-            Op::FloorMod => self.floor_divide(dtype, x, y, divisor).1,
             Op::Max => {
                 let is_less = self.builder.ins().icmp(less, x, y);
                 self.builder.ins().select(is_less, y, x)
@@ -527,71 +447,6 @@ impl Emitter<'_, '_> {
             Op::Shr => self.builder.ins().ushr(x, y),
             _ => return None,
         })
-    }
-
-    /// Emits the quotient truncated toward zero and its remainder. A divisor of 0 or, if signed, -1
-    /// would trap, so it is replaced by 1; the quotient by -1 is then the negation, which wraps.
-    fn divide(
-        &mut self,
-        dtype: DType,
-        x: Value,
-        y: Value,
-        divisor: Option<i128>,
-    ) -> (Value, Value) {
-        let is_signed = dtype.is_signed();
-        let kind = machine_type(dtype);
-        let [zero, one, minus_one] = [0, 1, -1].map(|value| self.int(kind, value));
-        let ones = (1i128 << dtype.bits()) - 1;
-        let is_safe =
-            divisor.is_some_and(|divisor| divisor != 0 && divisor != -1 && divisor != ones);
-        let is_zero = self.builder.ins().icmp(IntCC::Equal, y, zero);
-        let is_minus_one = self.builder.ins().icmp(IntCC::Equal, y, minus_one);
-        let safe = match (is_safe, is_signed) {
-            (true, _) => y,
-            (false, true) => {
-                let is_unsafe = self.builder.ins().bor(is_zero, is_minus_one);
-                self.builder.ins().select(is_unsafe, one, y)
-            }
-            (false, false) => self.builder.ins().select(is_zero, one, y),
-        };
-        let quotient = match is_signed {
-            true => self.builder.ins().sdiv(x, safe),
-            false => self.builder.ins().udiv(x, safe),
-        };
-        let quotient = match is_signed && !is_safe {
-            true => {
-                let negated = self.builder.ins().ineg(x);
-                self.builder.ins().select(is_minus_one, negated, quotient)
-            }
-            false => quotient,
-        };
-        let product = self.builder.ins().imul(quotient, y);
-        let remainder = self.builder.ins().isub(x, product);
-        (quotient, remainder)
-    }
-
-    /// Emits the quotient rounded down and its remainder, which has the sign of the divisor.
-    fn floor_divide(
-        &mut self,
-        dtype: DType,
-        x: Value,
-        y: Value,
-        divisor: Option<i128>,
-    ) -> (Value, Value) {
-        let (quotient, remainder) = self.divide(dtype, x, y, divisor);
-        if !dtype.is_signed() {
-            return (quotient, remainder);
-        }
-        let kind = machine_type(dtype);
-        let [zero, one] = [0, 1].map(|value| self.int(kind, value));
-        let signs = self.builder.ins().bxor(remainder, y);
-        let signs_differ = self.builder.ins().icmp(IntCC::SignedLessThan, signs, zero);
-        let is_inexact = self.builder.ins().icmp(IntCC::NotEqual, remainder, zero);
-        let rounds_down = self.builder.ins().band(signs_differ, is_inexact);
-        let [less, more] =
-            [self.builder.ins().isub(quotient, one), self.builder.ins().iadd(remainder, y)];
-        let quotient = self.builder.ins().select(rounds_down, less, quotient);
-        (quotient, self.builder.ins().select(rounds_down, more, remainder))
     }
 
     /// Truncates or extends an integer or bool, by the sign of its dtype.

@@ -7,50 +7,11 @@
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
-use gradiff_graph::{Arg, Constant, DType, Instruction, Op};
-use smallvec::{SmallVec, smallvec};
+use gradiff_graph::{Arg, DType, Instruction, Op};
+use smallvec::SmallVec;
 
-use super::emit::{Emitter, machine_type};
+use super::emitter::{Emitter, Form, Lanes, machine_type};
 use crate::Error;
-
-/// The representation of a value's lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// A piece for each lane.
-    Single,
-    /// Vectors of 128 bits.
-    Packed,
-    /// Vectors of 128 bits for bools; true is all ones.
-    Mask,
-}
-
-/// A value of one or several lanes.
-#[derive(Clone, Debug)]
-pub(super) struct Lanes {
-    pub(super) form: Form,
-    pub(super) pieces: SmallVec<[Value; 1]>,
-}
-
-impl Lanes {
-    pub(super) fn one(value: Value) -> Lanes {
-        Lanes { form: Form::Single, pieces: smallvec![value] }
-    }
-}
-
-impl Form {
-    /// The form of a value in memory and in variables, the type of its pieces and their number.
-    pub(super) fn of(dtype: DType, lanes: u8) -> (Form, Type, usize) {
-        let (kind, lanes) = (machine_type(dtype), usize::from(lanes));
-        let lanes_per_piece = 16 / dtype.size_bytes().max(1);
-        let is_packable = !matches!(dtype, DType::Bool | DType::F16 | DType::BF16 | DType::Void);
-        match kind.by(lanes_per_piece as u32) {
-            Some(packed) if is_packable && lanes != 0 && lanes % lanes_per_piece == 0 => {
-                (Form::Packed, packed, lanes / lanes_per_piece)
-            }
-            _ => (Form::Single, kind, lanes),
-        }
-    }
-}
 
 impl Emitter<'_, '_> {
     fn type_of(&self, value: Value) -> Type {
@@ -90,8 +51,8 @@ impl Emitter<'_, '_> {
         let lanes_per_piece = kind.lane_count() as usize;
         let pieces = lanes.chunks(lanes_per_piece).map(|lanes| {
             let first = self.builder.ins().splat(kind, lanes[0]);
-            let others = (1..).zip(&lanes[1..]).filter(|(_, value)| **value != lanes[0]);
-            others.fold(first, |piece, (lane, value)| {
+            let rest = (1..).zip(&lanes[1..]).filter(|(_, value)| **value != lanes[0]);
+            rest.fold(first, |piece, (lane, value)| {
                 self.builder.ins().insertlane(piece, *value, lane)
             })
         });
@@ -144,7 +105,7 @@ impl Emitter<'_, '_> {
         let mut pieces = SmallVec::new();
         for lane in 0..usize::from(uop.lanes) {
             let source = |number: usize| single.get(number).unwrap_or(&single[0]).pieces[lane];
-            let value = self.scalar_alu(uop, from, [source(0), source(1), source(2)], None);
+            let value = self.scalar_alu(uop, from, [source(0), source(1), source(2)]);
             pieces.push(value.ok_or_else(|| self.unsupported(position))?);
         }
         Ok(Lanes { form: Form::Single, pieces })
@@ -170,7 +131,7 @@ impl Emitter<'_, '_> {
                 _ if matches!(uop.op, Op::Cast | Op::Bitcast) => {
                     self.packed_cast(uop.op, from, uop.dtype, piece[0])?
                 }
-                DType::F32 | DType::F64 => self.packed_float(uop.op, from, piece)?,
+                DType::F32 | DType::F64 => self.packed_float(uop.op, piece)?,
                 _ => match self.shift_amount(uop) {
                     Some(amount) => self.packed_shift(uop.op, from, piece[0], amount),
                     None => self.packed_int(uop.op, from, piece)?,
@@ -220,15 +181,10 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn packed_float(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
+    fn packed_float(&mut self, op: Op, [x, y, z]: [Value; 3]) -> Option<Value> {
         Some(match op {
             Op::Neg => self.builder.ins().fneg(x),
             Op::Sqrt => self.builder.ins().sqrt(x),
-            Op::Recip => {
-                let (one, kind) = (self.constant(Constant::float(dtype, 1.0)), self.type_of(x));
-                let one = self.builder.ins().splat(kind, one);
-                self.builder.ins().fdiv(one, x)
-            }
             Op::Add => self.builder.ins().fadd(x, y),
             Op::Sub => self.builder.ins().fsub(x, y),
             Op::Mul => self.builder.ins().fmul(x, y),
@@ -239,14 +195,6 @@ impl Emitter<'_, '_> {
             }
             Op::CmpLt => self.builder.ins().fcmp(FloatCC::LessThan, x, y),
             Op::CmpNe => self.builder.ins().fcmp(FloatCC::NotEqual, x, y),
-            Op::Max | Op::Min => {
-                let comparison =
-                    if op == Op::Max { FloatCC::GreaterThan } else { FloatCC::LessThan };
-                let compared = self.builder.ins().fcmp(comparison, x, y);
-                let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, x, x);
-                let is_x = self.builder.ins().bor(compared, is_nan);
-                self.select(is_x, x, y)
-            }
             _ => return None,
         })
     }
@@ -272,7 +220,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn packed_int(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
+    fn packed_int(&mut self, op: Op, dtype: DType, [x, y, _]: [Value; 3]) -> Option<Value> {
         let less = match dtype.is_signed() {
             true => IntCC::SignedLessThan,
             false => IntCC::UnsignedLessThan,
@@ -283,10 +231,6 @@ impl Emitter<'_, '_> {
             Op::Add => self.builder.ins().iadd(x, y),
             Op::Sub => self.builder.ins().isub(x, y),
             Op::Mul if has_product => self.builder.ins().imul(x, y),
-            Op::MulAcc if has_product => {
-                let product = self.builder.ins().imul(x, y);
-                self.builder.ins().iadd(product, z)
-            }
             Op::And => self.builder.ins().band(x, y),
             Op::Or => self.builder.ins().bor(x, y),
             Op::Xor => self.builder.ins().bxor(x, y),

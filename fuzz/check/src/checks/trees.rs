@@ -355,7 +355,6 @@ pub(crate) fn target(draw: &mut Draw) -> (&'static str, Target) {
         thresholds,
         mulacc,
         fma: mulacc && named.fma,
-        recip: !draw.one_in(4),
         unsupported: if draw.one_in(4) { FUNCTIONS } else { named.unsupported },
         ..named
     };
@@ -416,7 +415,6 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
 /// Checks that the kernel has only ops that the target supports.
 fn check_ops(kernel: &Linear, target: &Target) -> Result<(), String> {
     let is_supported = |uop: &&Instruction| match uop.op {
-        Op::Recip => target.recip,
         Op::MulAcc => target.mulacc,
         op => !target.unsupported.contains(&(op, uop.dtype)),
     };

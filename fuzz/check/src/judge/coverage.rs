@@ -9,7 +9,8 @@ use gradiff::graph::op::OPS;
 use gradiff::graph::verify::verify;
 use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op, Target, UOp};
 use gradiff::kernel::passes::{Context, PASSES};
-use gradiff::rewrite::{Claim, Mode, Options, Rule, Trace, rewrite, symbolic};
+use gradiff::render::{Legalizations, legalize_traced};
+use gradiff::rewrite::{Claim, Legal, Mode, Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};
 
 use crate::models::stages::{self, Configuration};
@@ -91,7 +92,7 @@ pub(crate) fn fires(case: &Case, name: &str) -> Result<(), String> {
 }
 
 /// Traces the rules' applications in a case: in the kernels of a program until they are linear
-/// uops, in the index and the validity of a tracker, in an expression.
+/// uops and in their texts, in the index and the validity of a tracker, in an expression.
 fn trace(case: &Case, mut trace: Trace) -> Trace {
     let options = Options::default();
     match case {
@@ -110,14 +111,15 @@ fn trace(case: &Case, mut trace: Trace) -> Trace {
             }
         }
         Case::Expr(expr) => {
-            rewrite(&crate::to_uop(expr), &symbolic(), &options, &mut trace);
+            let simple = rewrite(&crate::to_uop(expr), &symbolic(), &options, &mut trace);
+            Legal::all().rewrite(&simple, &options, &mut trace);
         }
     }
     trace
 }
 
-/// The linear kernels of a program. Rules that apply in fast mode alone, or for targets with fast
-/// multiply-adds, are traced as well.
+/// The linear kernels of a program. Rules that apply in fast mode alone, for targets with fast
+/// multiply-adds, or to kernels with arithmetic of 16-bit floats are traced as well.
 fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> {
     let configuration = Configuration::default();
     let schedule = stages::scheduled(&stages::graph(program)?, &configuration)?;
@@ -126,13 +128,15 @@ fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> 
     let mut fast_trace =
         Trace { steps: trace.steps.as_ref().map(|_| Vec::new()), ..Trace::default() };
     for item in &schedule.items {
-        let target = Target { fma: true, ..Target::default() };
-        gradiff::kernel::lower(&item.ast, &target, &fast, &mut fast_trace)
+        let target = Target { fma: true, native_f16: true, native_bf16: true, ..Target::default() };
+        let kernel = gradiff::kernel::lower(&item.ast, &target, &fast, &mut fast_trace)
             .map_err(|error| error.to_string())?;
+        legalize_traced(&kernel, &Legalizations::C_LIKE, &mut fast_trace);
     }
     let is_fast = |name: &str| {
         let is_named = |rule: &Rule| rule.name == name && rule.claim == Claim::Finite;
-        name.starts_with("contract/") || rules().any(|rule| is_named(&rule))
+        let is_of_target = ["contract/", "half/"].iter().any(|table| name.starts_with(table));
+        is_of_target || rules().any(|rule| is_named(&rule))
     };
     trace.counts.extend(fast_trace.counts.into_iter().filter(|(name, _)| is_fast(name)));
     let steps = fast_trace.steps.into_iter().flatten().filter(|step| is_fast(step.rule));
@@ -143,7 +147,12 @@ fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> 
         |ast| gradiff::kernel::lower(ast, &configuration.target, &configuration.kernel, trace);
     let kernels = schedule.items.iter().map(|item| &item.ast).map(lower);
     let linears = kernels.map(|kernel| kernel.map(BoundedLinear::into_linear));
-    linears.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    let linears: Vec<Linear> =
+        linears.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    for linear in &linears {
+        legalize_traced(linear, &Legalizations::C_LIKE, trace);
+    }
+    Ok(linears)
 }
 
 /// Measures the coverage of the cases; programs run on all available devices.

@@ -106,7 +106,7 @@ pub(crate) fn graph_of(subject: &Subject) -> Option<UOp> {
 /// default mode, and in the other modes where they differ.
 pub fn form(graph: &UOp) -> String {
     let rewritten = |mode| outcome(graph, mode, &mut Trace::default());
-    let described = |[simple, last]: &[UOp; 2]| match simple == last {
+    let described = |[simple, last, _]: &[UOp; 3]| match simple == last {
         true => short(simple),
         false => format!("{}, last {}", short(simple), short(last)),
     };
@@ -114,7 +114,7 @@ pub fn form(graph: &UOp) -> String {
     let mut text = described(&by_default);
     for (mode, name) in [(Mode::Strict, "strict"), (Mode::Fast, "fast")] {
         let in_mode = rewritten(mode);
-        if in_mode != by_default {
+        if in_mode[..2] != by_default[..2] {
             let _ = write!(text, ", {name} {}", described(&in_mode));
         }
     }

@@ -8,11 +8,11 @@
 
 use gradiff::graph::{Op, UOp};
 use gradiff::rewrite::{
-    Claim, Mode, Options, Rule, RuleSet, Trace, collapse, contract, late, rewrite, symbolic,
+    Claim, Legal, Mode, Options, Rule, RuleSet, Trace, collapse, contract, late, rewrite, symbolic,
 };
 use gradiff_corpus::{Case, CaseFile, Expect, ExprCase, Program};
 use gradiff_rules::mutate::Mutant;
-use gradiff_rules::witness::{Hint, stray, witness};
+use gradiff_rules::witness::{Hint, stray, trap, witness};
 
 use crate::blame::culprit::{self, Culprit};
 pub use crate::rules::directed::directed;
@@ -306,7 +306,7 @@ fn killed_by_form(form: &Form) -> Option<Death> {
 fn fires(rule: &Rule, graph: &UOp) -> bool {
     let is_applied = |(mode, _): &(Mode, Claim)| {
         let mut trace = Trace::default();
-        let [_, last] = outcome(graph, *mode, &mut trace);
+        let [_, last, _] = outcome(graph, *mode, &mut trace);
         rewritten(&last, &contract(), *mode, None, &mut trace);
         trace.counts.contains_key(rule.name)
     };
@@ -368,36 +368,43 @@ fn has_reduction(graph: &UOp) -> bool {
     graph.toposort().iter().any(|node| node.op() == Op::Reduce)
 }
 
-/// The graph after rewriting: simplified, and after the late pass. A graph with reductions is only
-/// collapsed.
-pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 2] {
+/// The graph without ops that languages need not support.
+fn legal(graph: &UOp, mode: Mode, fuel: Option<u64>, trace: &mut Trace) -> UOp {
+    let fuel = Some(fuel.unwrap_or(FUEL));
+    Legal::all().rewrite(graph, &Options { mode, fuel }, trace)
+}
+
+/// The graph after rewriting: simplified, after the late pass, and legal. A graph with reductions
+/// is only collapsed.
+pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 3] {
     if has_reduction(graph) {
         let closed = collapsed(graph, mode, None, trace);
-        return [closed.clone(), closed];
+        return [closed.clone(), closed.clone(), closed];
     }
     let simple = rewritten(graph, &symbolic(), mode, None, trace);
     let last = rewritten(&simple, &late(), mode, None, trace);
-    [simple, last]
+    let legal = legal(&last, mode, None, trace);
+    [simple, last, legal]
 }
 
 /// Checks that rewriting a graph in one mode ends, keeps the value by its claim, has bounds that
-/// hold, and changes nothing when it is repeated.
+/// hold, and changes nothing when it is repeated, and that no op of the last result can trap.
 fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
     let text = || culprit::short(graph);
     let mut trace = Trace::default();
-    let [simple, last] = outcome(graph, mode, &mut trace);
+    let [simple, last, legal] = outcome(graph, mode, &mut trace);
     let contracted = rewritten(&last, &contract(), mode, None, &mut trace);
     if culprit::is_endless(&trace) {
         return Err(format!("simplifying {} does not end", text()));
     }
     let is_checked = mode != Mode::Strict && contracted == last && {
         let strict = outcome(graph, Mode::Strict, &mut Trace::default());
-        strict == [simple.clone(), last.clone()]
+        strict == [simple.clone(), last.clone(), legal.clone()]
     };
     if is_checked || mode == Mode::Fast && !graph.dtype().is_float() {
         return Ok(());
     }
-    let mut results = vec![&simple, &last, &contracted];
+    let mut results = vec![&simple, &last, &contracted, &legal];
     results.dedup();
     for after in results.into_iter().filter(|after| *after != graph) {
         if let Some(words) = witness(graph, after, claim, &Hint::new()) {
@@ -410,6 +417,9 @@ fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
     if let Some(stray) = stray(&[graph, &simple], &Hint::new()) {
         let words = stray.words;
         return Err(format!("{} is {words}, outside its bounds", culprit::short(&stray.node)));
+    }
+    if let Some(trap) = trap(graph, &legal, &Hint::new()) {
+        return Err(format!("{} is {}, which may trap", culprit::short(&trap.node), trap.words));
     }
     let again = rewritten(&simple, &symbolic(), mode, None, &mut Trace::default());
     if again != simple {
@@ -430,10 +440,17 @@ impl Death {
         let pass = self.pass.as_deref().unwrap_or_default();
         match mutant.rule.name.split_once('/') {
             Some((table @ ("late" | "contract"), _)) => pass == table,
+            Some((table, _)) if is_legal(table) => pass == "legal",
             Some(("reduce", _)) => pass == "collapse",
             _ => pass.starts_with("symbolic") || pass == "collapse",
         }
     }
+}
+
+/// Returns whether a table of this name makes graphs legal.
+pub(crate) fn is_legal(table: &str) -> bool {
+    let tables = ["half", "mulacc", "recip", "floor", "division", "shift", "maximum", "narrow"];
+    tables.contains(&table)
 }
 
 /// The culprit of a wrong subject.
@@ -463,7 +480,9 @@ fn blame(subject: &Subject) -> Option<Culprit> {
                     let last = crate::catch(|| last(None, &mut Trace::default())).ok()?;
                     let contracted =
                         |fuel, trace: &mut Trace| rewritten(&last, &contract, mode, fuel, trace);
-                    in_pass(graph, &contracted, "contract", claim)
+                    let run = |fuel, trace: &mut Trace| legal(&last, mode, fuel, trace);
+                    let culprit = in_pass(graph, &contracted, "contract", claim);
+                    culprit.or_else(|| in_pass(graph, &run, "legal", claim))
                 })
             })
         }

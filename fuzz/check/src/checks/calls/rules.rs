@@ -58,7 +58,7 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
 fn reversed(row: Rule) -> Result<(), String> {
     let row = Rule { lhs: row.rhs, rhs: row.lhs, ..row };
     let is_permutation = row.when.contains("before(");
-    if is_permutation || !row.given.is_empty() || row.lhs.starts_with('@') {
+    if is_permutation || row.is_single || !row.given.is_empty() || row.lhs.starts_with('@') {
         return Ok(());
     }
     match crate::catch(|| RuleSet::load(&[&[row]]).map(|_| ())) {

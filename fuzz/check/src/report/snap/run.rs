@@ -111,7 +111,7 @@ mod tests {
         ("metal", "(val2-val0.y)", "(val0.y-val2)"),
         ("opencl", "(float2)(val1,val2)-val0", "val0-(float2)(val1,val2)"),
         ("wgsl", "(val1-val0)", "(val0-val1)"),
-        ("ptx", "and.b32 ", "or.b32 "),
+        ("ptx", "sub.rn.f32 ", "add.rn.f32 "),
     ];
 
     #[test]
