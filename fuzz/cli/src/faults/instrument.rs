@@ -40,7 +40,7 @@ struct Change<'a> {
 /// Returns the source with all edits, each behind its switch.
 ///
 /// # Errors
-/// An edit whose text does not occur exactly once; two that overlap.
+/// An edit whose text does not occur exactly once; two that overlap; an arm whose pattern changes.
 pub(crate) fn instrument(source: &str, planted: &[Planted<'_>]) -> Result<String, Misfit> {
     let mut changes = Vec::new();
     for (index, Planted { edit, .. }) in planted.iter().enumerate() {
@@ -51,6 +51,12 @@ pub(crate) fn instrument(source: &str, planted: &[Planted<'_>]) -> Result<String
         };
         let (inner, after) = varying(&source[range.clone()], &edit.after);
         let range = range.start + inner.start..range.start + inner.end;
+        if source[range.clone()].ends_with(',') {
+            let message = "this ends an arm of `match`, so both texts must begin with the same \
+                           `PATTERN =>` and be one arm"
+                .to_string();
+            return Err(Misfit { index, message });
+        }
         changes.push(Change { index, range, after });
     }
     // Of changes with the same start, the longest comes first.
@@ -338,6 +344,7 @@ mod tests {
         refused(message("a b c", &[(0, "a b", "d"), (1, "b c", "e")]), 1, "overlaps one that f");
         refused(message("a b", &[(0, "a b", "d"), (0, "b", "c")]), 1, "of the same fault");
         refused(message("a\n b", &[(0, "a b", "c")]), 0, "occurs 0 times");
+        refused(message("A => b, C", &[(0, "A => b,", "A if d => e,")]), 0, "be one arm");
     }
 
     #[test]
