@@ -18,6 +18,8 @@ import sys
 
 import numpy as np
 
+from numpy_methods import METHODS
+
 try:
     import ml_dtypes
 except ImportError:
@@ -192,6 +194,17 @@ def gather(x, index, axis):
     return out
 
 
+def method(statement, values):
+    name, arguments = statement["name"], dict(statement["args"])
+    if name not in METHODS:
+        raise Skip(f"no {name} here")
+    for key, value in arguments.items():
+        if isinstance(value, dict):
+            first = NAMES[values[statement["srcs"][0]].dtype]
+            arguments[key] = value.get("dtype") or literal(value, first)
+    return np.asarray(METHODS[name](*[values[i] for i in statement["srcs"]], **arguments))
+
+
 def arange(statement):
     bits = 8 * dtype_of(statement["dtype"]).itemsize
     numbers = range(statement["count"])
@@ -254,6 +267,8 @@ def step(statement, values):
         return gather(src, values[statement["index"]], statement["axis"])
     if op == "same":
         return src
+    if op == "method":
+        return method(statement, values)
     return unary(op, src) if "src" in statement else binary(op, *operands(statement, values))
 
 

@@ -13,8 +13,9 @@
 use crate::element::mask;
 use crate::repair::repair;
 use crate::{
-    BinaryOp, DType, Distribution, Fill, Literal, MAX_ELEMENTS, MAX_RANK, Operand, Program,
-    ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId, statement_type,
+    Arg, ArgKind, Arity, BinaryOp, DType, Distribution, Fill, Literal, MAX_ELEMENTS, MAX_RANK,
+    Method, Operand, Program, ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId,
+    statement_type,
 };
 
 const VERSION: u8 = 1;
@@ -208,6 +209,11 @@ impl Writer {
                 self.value(*index);
                 self.count(*axis);
             }
+            Statement::Method { method, srcs, args } => {
+                self.head(Opcode::Method, *method as u8);
+                self.values(srcs);
+                args.iter().for_each(|arg| self.arg(arg));
+            }
             Statement::Contiguous { src } => self.source(Opcode::Contiguous, *src),
             Statement::Realize { src } => self.source(Opcode::Realize, *src),
             Statement::Detach { src } => self.source(Opcode::Detach, *src),
@@ -217,6 +223,19 @@ impl Writer {
             | Statement::Pad { .. }
             | Statement::Shrink { .. }
             | Statement::Flip { .. } => self.movement(statement),
+        }
+    }
+
+    fn arg(&mut self, arg: &Arg) {
+        match arg {
+            Arg::Int(value) => self.signed(i128::from(*value)),
+            Arg::Ints(values) => {
+                self.count(values.len());
+                values.iter().for_each(|value| self.signed(i128::from(*value)));
+            }
+            Arg::Flag(value) => self.bytes.push(u8::from(*value)),
+            Arg::Number(value) => self.literal(value),
+            Arg::DType(dtype) => self.bytes.push(*dtype as u8),
         }
     }
 
@@ -267,10 +286,11 @@ enum Opcode {
     Contiguous,
     Realize,
     Detach,
+    Method,
 }
 
 impl Opcode {
-    const ALL: [Opcode; 21] = [
+    const ALL: [Opcode; 22] = [
         Opcode::Input,
         Opcode::Const,
         Opcode::Arange,
@@ -292,6 +312,7 @@ impl Opcode {
         Opcode::Contiguous,
         Opcode::Realize,
         Opcode::Detach,
+        Opcode::Method,
     ];
 }
 
@@ -538,8 +559,35 @@ impl<'a> Reader<'a> {
             Opcode::Contiguous => Statement::Contiguous { src: self.value()? },
             Opcode::Realize => Statement::Realize { src: self.value()? },
             Opcode::Detach => Statement::Detach { src: self.value()? },
+            Opcode::Method => self.method()?,
             opcode => self.movement(opcode)?,
         })
+    }
+
+    fn method(&mut self) -> Option<Statement> {
+        let method = self.choice(&Method::ALL);
+        let row = method.row();
+        let length = self.list_length(self.limits.list);
+        let count = match row.arity {
+            Arity::Exactly(count) => count,
+            Arity::List => length,
+        };
+        let srcs = (0..count).map(|_| self.value()).collect::<Option<_>>()?;
+        let args = row.parameters.iter().map(|(_, kind)| self.arg(*kind)).collect();
+        Some(Statement::Method { method, srcs, args })
+    }
+
+    fn arg(&mut self, kind: ArgKind) -> Arg {
+        match kind {
+            ArgKind::Int => Arg::Int(self.signed() as i64),
+            ArgKind::Ints => {
+                let length = self.list_length(self.limits.list);
+                Arg::Ints((0..length).map(|_| self.signed() as i64).collect())
+            }
+            ArgKind::Flag => Arg::Flag(self.byte() % 2 == 1),
+            ArgKind::Number => Arg::Number(self.literal()),
+            ArgKind::DType => Arg::DType(self.choice(&DType::ALL)),
+        }
     }
 
     fn movement(&mut self, opcode: Opcode) -> Option<Statement> {

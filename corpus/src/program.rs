@@ -4,7 +4,7 @@
 //! that are fixed", defines their semantics, which the oracle and the engine implement
 //! independently.
 
-use crate::DType;
+use crate::{Arg, DType, Method};
 
 /// Sizes of the axes, outermost first; `[]` is a scalar, a 0 makes the tensor empty.
 pub type Shape = Vec<usize>;
@@ -255,6 +255,16 @@ pub enum Statement {
         /// An integer tensor of the source's rank; all its sizes but that of `axis` are the
         /// source's.
         index: ValueId,
+    },
+    /// A method of tensors that is composed of other operations. Its row of the table tells what it
+    /// takes and what it means.
+    Method {
+        /// The row.
+        method: Method,
+        /// Sources, as many as the row says.
+        srcs: Vec<ValueId>,
+        /// Arguments, of the kinds that the row says.
+        args: Vec<Arg>,
     },
     /// The same value; requests a contiguous buffer for it.
     Contiguous {

@@ -22,7 +22,7 @@ macro_rules! walk {
                     }
                 }
             }
-            Statement::Cat { srcs, .. } => {
+            Statement::Cat { srcs, .. } | Statement::Method { srcs, .. } => {
                 for src in srcs {
                     visit(src);
                 }

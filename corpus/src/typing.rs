@@ -152,6 +152,10 @@ pub fn statement_type(
         Statement::Gather { src, axis, index } => {
             gather_type(value_type(*src, types)?, *axis, value_type(*index, types)?)
         }
+        Statement::Method { method, srcs, args } => {
+            let srcs = srcs.iter().map(|src| value_type(*src, types));
+            Ok(method.typing(&srcs.collect::<Result<Vec<_>, _>>()?, args)?)
+        }
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(value_type(*src, types)?.clone())
         }

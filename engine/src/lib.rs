@@ -26,7 +26,9 @@
 //! # }
 //! ```
 
-pub use gradiff_tensor::{Element, Engine, Error, Operand, Plan, PlannedKernel, Scalar, Tensor};
+pub use gradiff_tensor::{
+    Axes, Element, Engine, Error, Operand, Plan, PlannedKernel, Scalar, Tensor, keepdim,
+};
 
 /// The lazy tensor, and the engine that computes it.
 pub use gradiff_tensor as tensor;

@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 
-use gradiff_corpus::{Case, Literal, Operand, Statement, ValueId, fill, literal_bits};
+use gradiff_corpus::{Arg, Case, Literal, Operand, Statement, ValueId, fill, literal_bits};
 use gradiff_oracle::{Element, Expected, evaluate};
 use serde_json::{Value, json};
 
@@ -91,6 +91,16 @@ fn statement(statement: &Statement) -> Value {
     }
 }
 
+fn argument(arg: &Arg) -> Value {
+    match arg {
+        Arg::Int(value) => json!(value),
+        Arg::Ints(values) => json!(values),
+        Arg::Flag(value) => json!(value),
+        Arg::Number(value) => literal(value),
+        Arg::DType(dtype) => json!({ "dtype": dtype.name() }),
+    }
+}
+
 fn movement(statement: &Statement) -> Value {
     match statement {
         Statement::Reshape { src, shape } => {
@@ -117,6 +127,12 @@ fn movement(statement: &Statement) -> Value {
         }
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             json!({ "op": "same", "src": id(src) })
+        }
+        Statement::Method { method, srcs, args } => {
+            let named = method.row().parameters.iter().map(|(name, _)| name).zip(args);
+            let args: Vec<Value> = named.map(|(name, arg)| json!([name, argument(arg)])).collect();
+            json!({ "op": "method", "name": method.row().name, "args": args,
+                    "srcs": srcs.iter().map(id).collect::<Vec<_>>() })
         }
         _ => panic!("{statement:?} does not move elements"),
     }

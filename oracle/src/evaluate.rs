@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use gradiff_corpus::{
-    BinaryOp, DType, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp, ValueId,
-    fill, literal_bits,
+    Args, BinaryOp, DType, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,
+    ValueId, fill, literal_bits,
 };
 
 use crate::cast::{bitcast, cast};
 use crate::cell::{Cell, Reason};
 use crate::infer::{self, Check, broadcast, count, limit, promote};
 use crate::judge::Expected;
+use crate::methods::Call;
 use crate::movement;
 use crate::reduce::SumDepth;
-use crate::{arithmetic, integer, reduce, transcendental};
+use crate::value::Value;
+use crate::{arithmetic, integer, methods, reduce, transcendental};
 
 /// The reason why a program is ill-formed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,14 +26,6 @@ pub struct Error {
     pub statement: Option<usize>,
     /// The operation, and what is allowed.
     pub message: String,
-}
-
-/// The elements of a statement, in row-major order.
-#[derive(Clone)]
-struct Value {
-    dtype: DType,
-    shape: Shape,
-    cells: Rc<Vec<Cell>>,
 }
 
 /// Evaluates a program: returns for each output, in order, the results that a legal computation may
@@ -189,7 +183,9 @@ fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
         Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {}
         Statement::Binary { srcs, .. } => visit_values(srcs),
         Statement::Where { srcs } | Statement::MulAcc { srcs } => visit_values(srcs),
-        Statement::Cat { srcs, .. } => srcs.iter().for_each(|id| visit(*id)),
+        Statement::Cat { srcs, .. } | Statement::Method { srcs, .. } => {
+            srcs.iter().for_each(|id| visit(*id));
+        }
         Statement::Gather { src, index, .. } => {
             visit(*src);
             visit(*index);
@@ -243,6 +239,10 @@ fn evaluate_statement(
             Ok(src.map(*dtype, |cell| bitcast(src.dtype, *dtype, cell)))
         }
         Statement::Reduce { op, src, axes } => reduce(*op, sum_depth, get(values, *src)?, axes),
+        Statement::Method { method, srcs, args } => {
+            let srcs = srcs.iter().map(|src| get(values, *src)).collect::<Check<Vec<_>>>()?;
+            methods::evaluate(*method, Call { srcs: &srcs, args: Args(args), sums: sum_depth })
+        }
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(get(values, *src)?.clone())
         }
@@ -286,24 +286,6 @@ fn evaluate_movement(statement: &Statement, values: &[Option<Value>]) -> Check<V
             gather(get(values, *src)?, *axis, get(values, *index)?)
         }
         _ => panic!("{statement:?} does not move elements"),
-    }
-}
-
-impl Value {
-    fn new(dtype: DType, shape: Shape, cells: Vec<Cell>) -> Value {
-        assert_eq!(count(&shape), cells.len(), "elements of shape {shape:?}");
-        Value { dtype, shape, cells: Rc::new(cells) }
-    }
-
-    /// Applies a function to each element; `dtype` is that of the results.
-    fn map(&self, dtype: DType, f: impl Fn(Cell) -> Cell) -> Value {
-        Value::new(dtype, self.shape.clone(), self.cells.iter().map(|cell| f(*cell)).collect())
-    }
-
-    /// The value of this shape whose elements are those at these row-major positions.
-    fn moved(&self, (shape, positions): (Shape, Vec<usize>)) -> Value {
-        let cells = positions.into_iter().map(|at| self.cells[at]).collect();
-        Value::new(self.dtype, shape, cells)
     }
 }
 

@@ -159,6 +159,28 @@ pub(crate) fn check_axes(axes: &[usize], rank: usize) -> Check<()> {
     }
 }
 
+/// Returns the axis of this number, which counts from the last one, -1, if it is negative.
+pub(crate) fn resolve_axis(number: i64, rank: usize) -> Check<usize> {
+    let rank = rank as i64;
+    match (-rank..rank).contains(&number) {
+        true => Ok(number.rem_euclid(rank) as usize),
+        false => Err(format!("there is no axis {number}, the rank is {rank}")),
+    }
+}
+
+/// Returns the axes of these numbers, none of which may appear twice.
+pub(crate) fn resolve_axes(numbers: &[i64], rank: usize) -> Check<Vec<usize>> {
+    let mut axes: Vec<usize> = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let axis = resolve_axis(*number, rank)?;
+        if axes.contains(&axis) {
+            return Err(format!("axis {axis} appears twice in {numbers:?}"));
+        }
+        axes.push(axis);
+    }
+    Ok(axes)
+}
+
 pub(crate) fn no_axis(axis: usize, rank: usize) -> String {
     format!("there is no axis {axis}, the rank is {rank}")
 }

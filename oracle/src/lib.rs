@@ -30,9 +30,11 @@ mod format;
 mod infer;
 mod integer;
 mod judge;
+mod methods;
 mod movement;
 mod reduce;
 mod transcendental;
+mod value;
 
 pub use cell::Reason;
 pub use evaluate::{Error, evaluate, evaluate_in_order, is_finite, origins};

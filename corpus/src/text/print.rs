@@ -1,8 +1,8 @@
 //! Prints cases in the text form. Values are named `a` to `z`, then `v26`, `v27`, ...
 
 use crate::{
-    Case, CaseFile, DType, Expect, Expr, ExprBinary, ExprCase, ExprUnary, Fill, Operand, Program,
-    Statement, ValueId, Var, ViewOp, ViewOps, format_element,
+    Arg, Arity, Case, CaseFile, DType, Expect, Expr, ExprBinary, ExprCase, ExprUnary, Fill, Method,
+    Operand, Program, Statement, ValueId, Var, ViewOp, ViewOps, format_element,
 };
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -109,11 +109,37 @@ impl Display for Statement {
             Statement::Gather { src, axis, index } => {
                 write!(f, "gather {src} {index} axis={axis}")
             }
+            Statement::Method { method, srcs, args } => write_method(f, *method, srcs, args),
             Statement::Contiguous { src } => write!(f, "contiguous {src}"),
             Statement::Realize { src } => write!(f, "realize {src}"),
             Statement::Detach { src } => write!(f, "detach {src}"),
         }
     }
+}
+
+fn write_method(
+    f: &mut Formatter<'_>,
+    method: Method,
+    srcs: &[ValueId],
+    args: &[Arg],
+) -> fmt::Result {
+    let row = method.row();
+    write!(f, "{}", row.name)?;
+    match row.arity {
+        Arity::Exactly(_) => srcs.iter().try_for_each(|src| write!(f, " {src}"))?,
+        Arity::List => write!(f, " {}", list(srcs))?,
+    }
+    for ((name, _), arg) in row.parameters.iter().zip(args) {
+        write!(f, " {name}=")?;
+        match arg {
+            Arg::Int(value) => write!(f, "{value}")?,
+            Arg::Ints(values) => write!(f, "{}", list(values))?,
+            Arg::Flag(value) => write!(f, "{value}")?,
+            Arg::Number(value) => write!(f, "{value}")?,
+            Arg::DType(dtype) => write!(f, "{}", dtype.name())?,
+        }
+    }
+    Ok(())
 }
 
 fn write_fill(f: &mut Formatter<'_>, dtype: DType, fill: &Fill) -> fmt::Result {

@@ -3,8 +3,8 @@
 use super::cursor::{Cursor, ParseError};
 use super::{Parsed, expects};
 use crate::{
-    BinaryOp, Case, DType, Distribution, Expect, Fill, Operand, Program, ReduceOp, Statement,
-    TensorType, UnaryOp, ValueId, statement_type,
+    Arg, ArgKind, Arity, BinaryOp, Case, DType, Distribution, Expect, Fill, Literal, Method,
+    Operand, Program, ReduceOp, Statement, TensorType, UnaryOp, ValueId, statement_type,
 };
 use std::collections::BTreeMap;
 
@@ -199,9 +199,43 @@ impl<'a> Reader<'a> {
                 cursor.need_key("axis")?;
                 Statement::Gather { src, axis: cursor.count("the number of an axis")?, index }
             }
-            _ => return Err(start.expected(&operations())),
+            _ => match Method::from_name(word) {
+                Some(method) => self.method(method, cursor)?,
+                None => return Err(start.expected(&operations())),
+            },
         })
     }
+}
+
+impl<'a> Reader<'a> {
+    fn method(&self, method: Method, cursor: &mut Cursor<'a>) -> Result<Statement, ParseError> {
+        let row = method.row();
+        let srcs = match row.arity {
+            Arity::Exactly(count) => {
+                (0..count).map(|_| self.value(cursor)).collect::<Result<_, _>>()?
+            }
+            Arity::List => cursor.list(|cursor| self.value(cursor))?,
+        };
+        let mut args = Vec::with_capacity(row.parameters.len());
+        for (name, kind) in row.parameters {
+            cursor.need_key(name)?;
+            args.push(arg(cursor, *kind)?);
+        }
+        Ok(Statement::Method { method, srcs, args })
+    }
+}
+
+fn arg(cursor: &mut Cursor<'_>, kind: ArgKind) -> Result<Arg, ParseError> {
+    Ok(match kind {
+        ArgKind::Int => Arg::Int(cursor.signed("an integer")?),
+        ArgKind::Ints => Arg::Ints(cursor.list(|cursor| cursor.signed("an integer"))?),
+        ArgKind::Flag => match cursor.literal() {
+            Some(Literal::Bool(value)) => Arg::Flag(value),
+            _ => return Err(cursor.expected("`true` or `false`")),
+        },
+        ArgKind::Number => Arg::Number(cursor.need_literal()?),
+        ArgKind::DType => Arg::DType(dtype(cursor)?),
+    })
 }
 
 /// Returns the expectation of an operation, with all keywords.
@@ -211,6 +245,7 @@ fn operations() -> String {
     let mut words: Vec<&str> = fixed.split(' ').filter(|word| !word.is_empty()).collect();
     words.extend(UnaryOp::ALL.iter().map(|op| op.name()));
     words.extend(BinaryOp::ALL.iter().map(|op| op.name()));
+    words.extend(Method::ALL.iter().map(|method| method.row().name));
     format!("an operation ({})", words.join(" "))
 }
 

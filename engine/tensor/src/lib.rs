@@ -5,6 +5,7 @@
 //! An [`Engine`] turns nodes into kernels for a device, caches the compiled kernels, and runs them.
 //! This crate knows no index, no loop and no particular device.
 
+mod axes;
 mod cache;
 mod compose;
 mod debug;
@@ -12,6 +13,7 @@ mod element;
 mod elementwise;
 mod engine;
 mod error;
+mod methods;
 mod movement;
 mod operand;
 mod plan;
@@ -22,6 +24,7 @@ mod scalar;
 mod search;
 mod tensor;
 
+pub use axes::{Axes, keepdim};
 pub use element::Element;
 pub use engine::Engine;
 pub use error::Error;

@@ -42,10 +42,12 @@ pub enum Op {
     Realize,
     /// A cut of the gradient.
     Detach,
+    /// A method that is composed of other operations.
+    Method,
 }
 
 /// The operations other than elementwise functions of one dtype and reductions.
-const OTHER_OPS: [Op; 15] = [
+const OTHER_OPS: [Op; 16] = [
     Op::Where,
     Op::MulAcc,
     Op::Cast,
@@ -61,6 +63,7 @@ const OTHER_OPS: [Op; 15] = [
     Op::Contiguous,
     Op::Realize,
     Op::Detach,
+    Op::Method,
 ];
 
 impl Op {
@@ -123,6 +126,7 @@ impl Op {
             Statement::Contiguous { .. } => Op::Contiguous,
             Statement::Realize { .. } => Op::Realize,
             Statement::Detach { .. } => Op::Detach,
+            Statement::Method { .. } => Op::Method,
         })
     }
 
@@ -148,6 +152,7 @@ impl Op {
             Op::Contiguous => "contiguous",
             Op::Realize => "realize",
             Op::Detach => "detach",
+            Op::Method => "method",
         }
     }
 
@@ -212,11 +217,13 @@ pub enum Lane {
     /// Building blocks of models: softmax, attention, windows, one-hot, products, optimiser
     /// updates.
     Idioms,
+    /// Mostly methods.
+    Methods,
 }
 
 impl Lane {
     /// All lanes.
-    pub const ALL: [Lane; 10] = [
+    pub const ALL: [Lane; 11] = [
         Lane::Exact,
         Lane::Wrap,
         Lane::NegativeIndex,
@@ -227,6 +234,7 @@ impl Lane {
         Lane::State,
         Lane::Edges,
         Lane::Idioms,
+        Lane::Methods,
     ];
 
     /// Returns the name in reports and options.
@@ -242,6 +250,7 @@ impl Lane {
             Lane::State => "state",
             Lane::Edges => "edges",
             Lane::Idioms => "idioms",
+            Lane::Methods => "methods",
         }
     }
 
@@ -256,7 +265,7 @@ impl Lane {
         let base = match op {
             Op::Binary(Add | Sub | Mul | Max) => 6,
             Op::Binary(Min | Div | Pow) | Op::MulAcc | Op::Where | Op::Reduce(_) => 4,
-            Op::Contiguous | Op::Realize | Op::Bitcast | Op::Gather => 2,
+            Op::Contiguous | Op::Realize | Op::Bitcast | Op::Gather | Op::Method => 2,
             Op::Detach => 1,
             Op::Cast | Op::Cat | Op::Unary(_) | Op::Binary(_) => 3,
             Op::Reshape | Op::Permute | Op::Expand | Op::Pad | Op::Shrink | Op::Flip => 4,
@@ -279,7 +288,8 @@ impl Lane {
             Lane::State => 1,
             Lane::Edges if matches!(op, Op::Cast | Op::Bitcast) => 4,
             Lane::Edges if op.is_movement() || op == Op::Where => 2,
-            Lane::Edges | Lane::Idioms => 1,
+            Lane::Methods if op == Op::Method => 40,
+            Lane::Edges | Lane::Idioms | Lane::Methods => 1,
         };
         base * factor
     }

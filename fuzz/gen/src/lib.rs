@@ -12,6 +12,7 @@ mod exprs;
 mod fact;
 mod features;
 mod idioms;
+mod methods;
 mod moves;
 mod programs;
 mod shapes;

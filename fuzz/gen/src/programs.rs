@@ -250,6 +250,7 @@ impl<'a, C: Choices> Builder<'a, C> {
             }
             Op::Cat => self.cat(),
             Op::Gather => self.gather(),
+            Op::Method => self.method(),
             Op::Contiguous | Op::Realize | Op::Detach => {
                 let src = self.pick(|_, _| true)?;
                 let fact = self.fact(src);
@@ -402,6 +403,7 @@ fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
             Policy { inexact: true, special: false, wrap: true, decide: sometimes }
         }
         Lane::Idioms => Policy { inexact: true, special: false, wrap: true, decide: false },
+        Lane::Methods => Policy { inexact: often, special: sometimes, wrap: often, decide: false },
         Lane::Movement | Lane::State => {
             Policy { inexact: often, special: false, wrap: often, decide: sometimes }
         }

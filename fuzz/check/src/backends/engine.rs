@@ -597,7 +597,8 @@ fn reads_zero_signs(statement: &Statement) -> bool {
     match statement {
         Statement::Unary { op, .. } => *op == UnaryOp::Recip,
         Statement::Binary { op, .. } => matches!(op, BinaryOp::Div | BinaryOp::Pow),
-        Statement::Bitcast { .. } => true,
+        // Methods are composed of any operations.
+        Statement::Bitcast { .. } | Statement::Method { .. } => true,
         _ => false,
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod engine;
+pub(crate) mod methods;
 pub(crate) mod panics;
 pub(crate) mod refusal;
 pub(crate) mod session;

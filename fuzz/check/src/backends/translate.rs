@@ -4,6 +4,7 @@ use gradiff::{DType, Operand, Scalar, Tensor};
 use gradiff_corpus as corpus;
 use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
 
+use crate::backends::methods;
 use crate::backends::refusal::Refusal;
 
 /// The words of a panic if a dtype of one side has no name on the other.
@@ -118,6 +119,10 @@ pub(crate) fn value(
             Tensor::cat(&srcs, *axis)
         }
         Statement::Gather { src, axis, index } => source(src).gather(*axis, source(index)),
+        Statement::Method { method, srcs, args } => {
+            let srcs: Vec<&Tensor> = srcs.iter().map(source).collect();
+            methods::call(*method, &srcs, args)
+        }
         Statement::Contiguous { src } => Ok(source(src).contiguous()),
         Statement::Realize { src } => Ok(source(src).clone()),
         Statement::Detach { src } => Ok(source(src).detach()),

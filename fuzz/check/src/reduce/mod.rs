@@ -8,7 +8,7 @@
 pub(crate) mod simpler;
 
 use gradiff_corpus::{
-    DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
+    Arg, DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
 };
 
 /// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
@@ -91,7 +91,45 @@ fn oddity(statement: &Statement) -> usize {
         }
         Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } => axes.len(),
         Statement::Cat { srcs, .. } => srcs.len(),
+        Statement::Method { args, .. } => args.iter().map(arg_oddity).sum(),
         _ => 0,
+    }
+}
+
+/// The distance of an argument from the plainest one of its kind.
+fn arg_oddity(arg: &Arg) -> usize {
+    let int = |value: i64| usize::from(value != 0) + usize::from(value < 0);
+    match arg {
+        Arg::Int(value) => int(*value),
+        Arg::Ints(values) => values.len() + values.iter().map(|value| int(*value)).sum::<usize>(),
+        Arg::Flag(value) => usize::from(*value),
+        Arg::Number(_) => 0,
+        Arg::DType(dtype) => dtype_oddity(*dtype),
+    }
+}
+
+/// Plainer arguments of the same kind.
+fn plainer_args(arg: &Arg) -> Vec<Arg> {
+    let ints = |value: i64| [0, 1, value / 2, value.saturating_neg()];
+    match arg {
+        Arg::Int(value) => ints(*value).map(Arg::Int).to_vec(),
+        Arg::Ints(values) => {
+            let mut lists = Vec::new();
+            for position in 0..values.len() {
+                let mut shorter = values.clone();
+                shorter.remove(position);
+                lists.push(Arg::Ints(shorter));
+                lists.extend(ints(values[position]).map(|plain| {
+                    let mut list = values.clone();
+                    list[position] = plain;
+                    Arg::Ints(list)
+                }));
+            }
+            lists
+        }
+        Arg::Flag(_) => vec![Arg::Flag(false)],
+        Arg::Number(literal) => plainer(*literal).into_iter().map(Arg::Number).collect(),
+        Arg::DType(_) => [DType::F32, DType::I32].map(Arg::DType).to_vec(),
     }
 }
 
@@ -311,6 +349,17 @@ fn simpler(statement: &Statement) -> Vec<Statement> {
                         axes.remove(position);
                     }
                 });
+            }
+        }
+        Statement::Method { args, .. } => {
+            for (position, arg) in args.iter().enumerate() {
+                for plain in plainer_args(arg) {
+                    copy(&|s| {
+                        if let Statement::Method { args, .. } = s {
+                            args[position] = plain.clone();
+                        }
+                    });
+                }
             }
         }
         Statement::Cat { srcs, .. } if srcs.len() > 1 => {

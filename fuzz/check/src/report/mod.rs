@@ -4,8 +4,8 @@
 pub mod snap;
 
 use gradiff_corpus::{
-    Array, BinaryOp, Case, CaseFile, DType, Literal, Operand, Program, Statement, UnaryOp, ValueId,
-    fill, format_element, literal_bits,
+    Arg, Arity, Array, BinaryOp, Case, CaseFile, DType, Literal, Method, Operand, Program,
+    Statement, UnaryOp, ValueId, fill, format_element, literal_bits,
 };
 
 use gradiff_oracle::{Element, Expected};
@@ -135,13 +135,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
     let dtype = |dtype: DType| format!("DType::{dtype:?}");
     let list = |axes: &[usize]| format!("&{axes:?}");
     let pairs = |pairs: &[(usize, usize)]| format!("&{pairs:?}");
-    let scalar = |literal: &Literal| match literal {
-        Literal::Bool(value) => format!("Scalar::Bool({value})"),
-        Literal::Int(value) => format!("Scalar::Int({value})"),
-        Literal::Float(value) => {
-            format!("Scalar::Float(f64::from_bits({:#x}))", value.to_bits())
-        }
-    };
+    let scalar = rust_scalar;
     let operand = |operand: &Operand| match operand {
         Operand::Value(ValueId(id)) => format!("&v{id}"),
         Operand::Literal(literal) => scalar(literal),
@@ -197,9 +191,59 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Gather { src, axis, index } => {
             format!("v{}.gather({axis}, &v{})?", src.0, index.0)
         }
+        Statement::Method { method, srcs, args } => rust_call(*method, srcs, args),
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.clone()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
+    }
+}
+
+/// The call of a method: sources, then arguments, in the order of the table.
+fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
+    let row = method.row();
+    let mut list: Vec<String> = match row.arity {
+        Arity::Exactly(_) => srcs.iter().skip(1).map(|src| format!("&v{}", src.0)).collect(),
+        Arity::List => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("&v{}", src.0)).collect();
+            vec![format!("&[{}]", srcs.join(", "))]
+        }
+    };
+    let mut is_kept = false;
+    for ((name, _), arg) in row.parameters.iter().zip(args) {
+        match arg {
+            Arg::Flag(keepdim) if *name == "keepdim" => is_kept = *keepdim,
+            Arg::Int(value) => list.push(value.to_string()),
+            Arg::Ints(values) => list.push(format!("&{values:?}")),
+            Arg::Flag(value) => list.push(value.to_string()),
+            Arg::Number(value) => list.push(rust_scalar(value)),
+            Arg::DType(dtype) => list.push(format!("DType::{dtype:?}")),
+        }
+    }
+    if is_kept {
+        list[0] = format!("gradiff::keepdim({})", list[0]);
+    }
+    let receiver = match row.arity {
+        Arity::Exactly(_) => format!("v{}.", srcs[0].0),
+        Arity::List => "Tensor::".to_string(),
+    };
+    format!("{receiver}{}({})?", rust_name(method), list.join(", "))
+}
+
+/// The name of a method of `Tensor`, which that of an operation of programs may forbid there.
+fn rust_name(method: Method) -> &'static str {
+    match method {
+        Method::Min => "min",
+        _ => method.row().name,
+    }
+}
+
+fn rust_scalar(literal: &Literal) -> String {
+    match literal {
+        Literal::Bool(value) => format!("Scalar::Bool({value})"),
+        Literal::Int(value) => format!("Scalar::Int({value})"),
+        Literal::Float(value) => {
+            format!("Scalar::Float(f64::from_bits({:#x}))", value.to_bits())
+        }
     }
 }
 
@@ -337,10 +381,27 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Gather { src, axis, index } => {
             format!("v{}.gather({axis}, v{})", src.0, index.0)
         }
+        Statement::Method { method, srcs, args } => python_call(*method, srcs, args),
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.realize()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
     }
+}
+
+/// The call of the method of the same name, its arguments by their names.
+fn python_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
+    let row = method.row();
+    let mut list: Vec<String> = srcs.iter().skip(1).map(|src| format!("v{}", src.0)).collect();
+    for ((name, _), arg) in row.parameters.iter().zip(args) {
+        list.push(match arg {
+            Arg::Int(value) => format!("{name}={value}"),
+            Arg::Ints(values) => format!("{name}={values:?}"),
+            Arg::Flag(value) => format!("{name}={}", if *value { "True" } else { "False" }),
+            Arg::Number(value) => format!("{name}={value}"),
+            Arg::DType(dtype) => format!("{name}={}", python_dtype(*dtype)),
+        });
+    }
+    format!("v{}.{}({})", srcs[0].0, rust_name(method), list.join(", "))
 }
 
 fn python_unary(op: UnaryOp, src: u32) -> String {

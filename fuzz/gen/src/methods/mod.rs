@@ -1,0 +1,46 @@
+//! Draws methods: sources that fit, and legal arguments with their edge cases (negative axes,
+//! empty lists, sizes around those of the axis).
+
+mod cumulative;
+mod movement;
+mod reduction;
+
+use gradiff_corpus::{Arg, Method, Statement, ValueId};
+
+use crate::Choices;
+use crate::fact::Fact;
+use crate::programs::Builder;
+
+impl<C: Choices> Builder<'_, C> {
+    /// Adds a method, and new sources where it needs some. Returns `None` if nothing fits.
+    pub(crate) fn method(&mut self) -> Option<ValueId> {
+        let method = self.choices.pick(&Method::ALL);
+        match method {
+            Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
+            Method::Min => self.draw_smallest(),
+            Method::Roll => self.draw_roll(),
+        }
+    }
+
+    /// Adds the statement of a method.
+    fn push_method(
+        &mut self,
+        method: Method,
+        srcs: Vec<ValueId>,
+        args: Vec<Arg>,
+        fact: Fact,
+    ) -> ValueId {
+        self.push(Statement::Method { method, srcs, args }, fact)
+    }
+
+    /// Draws a number of this axis, which is negative half of the time.
+    fn axis_number(&mut self, axis: usize, rank: usize) -> i64 {
+        let number = axis as i64;
+        if self.choices.one_in(2) { number - rank as i64 } else { number }
+    }
+
+    /// Draws the numbers of these axes.
+    fn axis_numbers(&mut self, axes: &[usize], rank: usize) -> Vec<i64> {
+        axes.iter().map(|axis| self.axis_number(*axis, rank)).collect()
+    }
+}
