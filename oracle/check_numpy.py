@@ -18,7 +18,7 @@ import sys
 
 import numpy as np
 
-from numpy_methods import METHODS
+from numpy_methods import METHODS, PROMOTED
 
 try:
     import ml_dtypes
@@ -202,7 +202,11 @@ def method(statement, values):
         if isinstance(value, dict):
             first = NAMES[values[statement["srcs"][0]].dtype]
             arguments[key] = value.get("dtype") or literal(value, first)
-    return np.asarray(METHODS[name](*[values[i] for i in statement["srcs"]], **arguments))
+    srcs = [values[i] for i in statement["srcs"]]
+    if name in PROMOTED:
+        common = promote(*(NAMES[src.dtype] for src in srcs))
+        srcs = [cast(src, common) for src in srcs]
+    return np.asarray(METHODS[name](*srcs, **arguments))
 
 
 def arange(statement):

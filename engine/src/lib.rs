@@ -27,7 +27,8 @@
 //! ```
 
 pub use gradiff_tensor::{
-    Axes, Element, Engine, Error, Operand, Plan, PlannedKernel, Scalar, Tensor, keepdim,
+    Axes, Conv, Element, Engine, Error, Operand, PerAxis, Plan, PlannedKernel, Pool, Scalar,
+    Tensor, keepdim,
 };
 
 /// The lazy tensor, and the engine that computes it.

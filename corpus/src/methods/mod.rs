@@ -10,6 +10,7 @@
 mod cumulative;
 mod movement;
 mod reduction;
+mod windows;
 
 use crate::{DType, Literal, TensorType};
 
@@ -194,6 +195,34 @@ methods! {
     /// Rotates the elements along each of `axes` by its shift: the element at `i` goes to
     /// `(i + shift) mod size`.
     Roll "roll" 1 [shifts: Ints, axes: Ints] movement::roll;
+    // Products and windows.
+    /// The matrix product of [.., m, k] and [.., k, n], in the promoted dtype: sums as `sum`, cast
+    /// back. A vector is a row on the left and a column on the right, without its axis of 1.
+    Matmul "matmul" 2 [] windows::matmul;
+    /// The convolution of images [n, c, ..] with weights [k, c / groups, ..], in the promoted
+    /// dtype: the sums over windows of products. The padding, before and after each axis, is
+    /// zeros, which are multiplied as other elements.
+    Conv2d "conv2d" 2 [groups: Int, stride: Ints, dilation: Ints, padding: Ints] windows::conv;
+    /// The transposed convolution of images [n, c, ..] with weights [c, k / groups, ..]: element i
+    /// adds its products with the weights j at i * stride + j * dilation - padding before. The
+    /// size of an axis is (size - 1) * stride - padding + dilation * (kernel - 1) +
+    /// output_padding + 1.
+    ConvTranspose2d "conv_transpose2d" 2
+        [groups: Int, stride: Ints, dilation: Ints, padding: Ints, output_padding: Ints]
+        windows::conv_transpose;
+    /// The largest element of each window over the last axes, without the padding; the smallest
+    /// value of the dtype if there is no element. With `ceil_mode` also windows that reach beyond
+    /// the padding, if they begin before the padding at the end.
+    MaxPool2d "max_pool2d" 1
+        [kernel: Ints, stride: Ints, dilation: Ints, padding: Ints, ceil_mode: Flag]
+        windows::pool;
+    /// The mean of each window over the last axes; of floats. The padding counts as zeros if
+    /// `count_include_pad`, what `ceil_mode` adds beyond it never counts; the mean of no elements
+    /// is NaN. f16 and bf16 are computed in f32.
+    AvgPool2d "avg_pool2d" 1
+        [kernel: Ints, stride: Ints, dilation: Ints, padding: Ints, ceil_mode: Flag,
+         count_include_pad: Flag]
+        windows::mean_pool;
 }
 
 impl Method {

@@ -77,24 +77,6 @@ impl Tensor {
         self.reshape(&shape)
     }
 
-    /// Matrix product of `self` [.., m, k] and `other` [.., k, n]: [.., m, n]. Axes before the last
-    /// two are broadcast.
-    /// # Errors
-    /// If a rank is below 2, or k differs.
-    pub fn matmul(&self, other: &Tensor) -> Result<Tensor, Error> {
-        let (x, y) = (self.shape(), other.shape());
-        if x.len() < 2 || y.len() < 2 || x[x.len() - 1] != y[y.len() - 2] {
-            return invalid(format!(
-                "matmul of {x:?} and {y:?}: they must be [.., m, k] and [.., k, n]"
-            ));
-        }
-        let rows = self.unsqueeze(x.len() - 1)?;
-        let columns = other.transpose()?.unsqueeze(y.len() - 2)?;
-        let products = rows.mul(&columns)?;
-        let last = products.rank() - 1;
-        products.sum(&[last])?.squeeze(last)
-    }
-
     /// Mean along `axes`. Floats.
     /// # Errors
     /// If the dtype is not a float, or an axis does not exist or appears twice.
@@ -174,7 +156,7 @@ impl Tensor {
 
     /// Applies a function of floats. f16 and bf16 are computed in f32, and the result is rounded
     /// once.
-    fn compute_in_f32(
+    pub(crate) fn compute_in_f32(
         &self,
         name: &str,
         function: impl Fn(&Tensor) -> Result<Tensor, Error>,

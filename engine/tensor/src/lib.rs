@@ -28,6 +28,7 @@ pub use axes::{Axes, keepdim};
 pub use element::Element;
 pub use engine::Engine;
 pub use error::Error;
+pub use methods::{Conv, PerAxis, Pool};
 pub use operand::Operand;
 pub use plan::{Plan, PlannedKernel};
 pub use promotion::promote;

@@ -4,6 +4,8 @@
 
 mod cumulative;
 mod movement;
+mod pooling;
+mod products;
 mod reduction;
 
 use gradiff_corpus::{Args, Method};
@@ -31,8 +33,24 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::Cummax => cumulative::largest(call),
         Method::Min => reduction::smallest(call),
         Method::Roll => movement::roll(call),
+        Method::Matmul => products::matmul(call),
+        Method::Conv2d => products::convolution(call),
+        Method::ConvTranspose2d => products::transposed_convolution(call),
+        Method::MaxPool2d => pooling::largest(call),
+        Method::AvgPool2d => pooling::mean(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;
     Ok(value)
+}
+
+/// Returns a list of `rank` numbers, none below `least`.
+fn counts(list: &[i64], rank: usize, least: usize) -> Check<Vec<usize>> {
+    let found: Vec<usize> =
+        list.iter().filter_map(|number| usize::try_from(*number).ok()).collect();
+    let is_fit = found.len() == list.len() && list.len() == rank;
+    match is_fit && found.iter().all(|number| least <= *number) {
+        true => Ok(found),
+        false => Err(format!("{list:?} are not {rank} numbers from {least} on")),
+    }
 }

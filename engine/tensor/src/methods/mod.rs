@@ -4,3 +4,6 @@
 mod cumulative;
 mod movement;
 mod reduction;
+mod windows;
+
+pub use windows::{Conv, PerAxis, Pool};

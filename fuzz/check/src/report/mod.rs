@@ -209,7 +209,20 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
         }
     };
     let mut is_kept = false;
+    let mut options = rust_options(method).map(str::to_string);
     for ((name, _), arg) in row.parameters.iter().zip(args) {
+        if let Some(options) = &mut options {
+            *options = match arg {
+                Arg::Ints(values) if options.ends_with("::new") => {
+                    format!("{options}(&{values:?})")
+                }
+                Arg::Ints(values) => format!("{options}.{name}(&{values:?})"),
+                Arg::Int(value) => format!("{options}.{name}({value})"),
+                Arg::Flag(value) => format!("{options}.{name}({value})"),
+                Arg::Number(_) | Arg::DType(_) => format!("{options}.{name}({arg:?})"),
+            };
+            continue;
+        }
         match arg {
             Arg::Flag(keepdim) if *name == "keepdim" => is_kept = *keepdim,
             Arg::Int(value) => list.push(value.to_string()),
@@ -222,11 +235,21 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
     if is_kept {
         list[0] = format!("gradiff::keepdim({})", list[0]);
     }
+    list.extend(options.map(|options| format!("&{options}")));
     let receiver = match row.arity {
         Arity::Exactly(_) => format!("v{}.", srcs[0].0),
         Arity::List => "Tensor::".to_string(),
     };
     format!("{receiver}{}({})?", rust_name(method), list.join(", "))
+}
+
+/// The start of the value that holds the options of a method, whose setters are the parameters.
+fn rust_options(method: Method) -> Option<&'static str> {
+    match method {
+        Method::Conv2d | Method::ConvTranspose2d => Some("gradiff::Conv::default()"),
+        Method::MaxPool2d | Method::AvgPool2d => Some("gradiff::Pool::new"),
+        _ => None,
+    }
 }
 
 /// The name of a method of `Tensor`, which that of an operation of programs may forbid there.

@@ -4,6 +4,7 @@
 mod cumulative;
 mod movement;
 mod reduction;
+mod windows;
 
 use gradiff_corpus::{Arg, Method, Statement, ValueId};
 
@@ -19,6 +20,9 @@ impl<C: Choices> Builder<'_, C> {
             Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
             Method::Min => self.draw_smallest(),
             Method::Roll => self.draw_roll(),
+            Method::Matmul => self.draw_matmul(),
+            Method::Conv2d | Method::ConvTranspose2d => self.draw_convolution(method),
+            Method::MaxPool2d | Method::AvgPool2d => self.draw_pool(method),
         }
     }
 

@@ -1,0 +1,667 @@
+//! Methods over windows: convolutions and pooling.
+
+use gradiff_graph::DType;
+
+use crate::error::invalid;
+use crate::promotion::promote;
+use crate::{Error, Scalar, Tensor};
+
+/// A number for every axis of a window, or a list with one for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PerAxis {
+    /// The same for all axes.
+    Same(i64),
+    /// One for each axis, the first axis first.
+    Each(Vec<i64>),
+}
+
+impl From<i64> for PerAxis {
+    fn from(number: i64) -> PerAxis {
+        PerAxis::Same(number)
+    }
+}
+
+impl<const COUNT: usize> From<[i64; COUNT]> for PerAxis {
+    fn from(numbers: [i64; COUNT]) -> PerAxis {
+        PerAxis::Each(numbers.to_vec())
+    }
+}
+
+impl<const COUNT: usize> From<&[i64; COUNT]> for PerAxis {
+    fn from(numbers: &[i64; COUNT]) -> PerAxis {
+        PerAxis::Each(numbers.to_vec())
+    }
+}
+
+impl From<&[i64]> for PerAxis {
+    fn from(numbers: &[i64]) -> PerAxis {
+        PerAxis::Each(numbers.to_vec())
+    }
+}
+
+impl PerAxis {
+    /// Returns the numbers for `rank` axes, each at least `least`.
+    fn numbers(&self, rank: usize, least: i64, what_for: &str) -> Result<Vec<i64>, Error> {
+        let numbers = match self {
+            PerAxis::Same(number) => vec![*number; rank],
+            PerAxis::Each(numbers) => numbers.clone(),
+        };
+        if numbers.len() != rank || numbers.iter().any(|number| *number < least) {
+            return invalid(format!(
+                "{what_for} {numbers:?}: one number, {least} or more, for each of {rank} axes"
+            ));
+        }
+        Ok(numbers)
+    }
+
+    /// Returns the padding before and after each of `rank` axes: from one number for each axis, or
+    /// from two, before and after.
+    fn pairs(&self, rank: usize, method: &str) -> Result<Vec<(i64, i64)>, Error> {
+        match self {
+            PerAxis::Each(numbers) if rank != 0 && numbers.len() == 2 * rank => {
+                let pairs = PerAxis::Each(numbers.clone()).numbers(2 * rank, 0, method)?;
+                Ok(pairs.chunks(2).map(|pair| (pair[0], pair[1])).collect())
+            }
+            same => Ok(same.numbers(rank, 0, method)?.into_iter().map(|n| (n, n)).collect()),
+        }
+    }
+}
+
+/// The options of a convolution: stride 1, dilation 1, no padding, one group, unless set.
+///
+/// A number holds for every axis, a list has one for each. Padding may also have two for each axis,
+/// before and after, the first axis first (PyTorch and tinygrad begin with the last one).
+#[derive(Clone, Debug)]
+pub struct Conv {
+    stride: PerAxis,
+    dilation: PerAxis,
+    padding: PerAxis,
+    output_padding: PerAxis,
+    groups: i64,
+}
+
+impl Default for Conv {
+    fn default() -> Conv {
+        Conv {
+            stride: PerAxis::Same(1),
+            dilation: PerAxis::Same(1),
+            padding: PerAxis::Same(0),
+            output_padding: PerAxis::Same(0),
+            groups: 1,
+        }
+    }
+}
+
+impl Conv {
+    /// Sets the distance between windows.
+    pub fn stride(self, stride: impl Into<PerAxis>) -> Conv {
+        Conv { stride: stride.into(), ..self }
+    }
+
+    /// Sets the distance between the elements of a window.
+    pub fn dilation(self, dilation: impl Into<PerAxis>) -> Conv {
+        Conv { dilation: dilation.into(), ..self }
+    }
+
+    /// Sets the number of zeros around the input.
+    pub fn padding(self, padding: impl Into<PerAxis>) -> Conv {
+        Conv { padding: padding.into(), ..self }
+    }
+
+    /// Sets the number of elements that a transposed convolution adds at the end of each axis.
+    pub fn output_padding(self, output_padding: impl Into<PerAxis>) -> Conv {
+        Conv { output_padding: output_padding.into(), ..self }
+    }
+
+    /// Sets the number of groups of channels that are convolved separately.
+    pub fn groups(self, groups: i64) -> Conv {
+        Conv { groups, ..self }
+    }
+}
+
+/// The options of pooling: windows of a size, beside each other, no padding, unless set.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    kernel: PerAxis,
+    stride: Option<PerAxis>,
+    dilation: PerAxis,
+    padding: PerAxis,
+    ceil_mode: bool,
+    count_include_pad: bool,
+}
+
+impl Pool {
+    /// Creates the options for windows of this size. The list decides the number of axes; a single
+    /// number means two axes.
+    pub fn new(kernel: impl Into<PerAxis>) -> Pool {
+        Pool {
+            kernel: kernel.into(),
+            stride: None,
+            dilation: PerAxis::Same(1),
+            padding: PerAxis::Same(0),
+            ceil_mode: false,
+            count_include_pad: true,
+        }
+    }
+
+    /// Sets the distance between windows; that of their size if it is not set.
+    pub fn stride(self, stride: impl Into<PerAxis>) -> Pool {
+        Pool { stride: Some(stride.into()), ..self }
+    }
+
+    /// Sets the distance between the elements of a window.
+    pub fn dilation(self, dilation: impl Into<PerAxis>) -> Pool {
+        Pool { dilation: dilation.into(), ..self }
+    }
+
+    /// Sets the padding around the input, as that of [`Conv`].
+    pub fn padding(self, padding: impl Into<PerAxis>) -> Pool {
+        Pool { padding: padding.into(), ..self }
+    }
+
+    /// Sets whether there are also windows that reach beyond the padding, if they begin before
+    /// the padding at the end.
+    pub fn ceil_mode(self, ceil_mode: bool) -> Pool {
+        Pool { ceil_mode, ..self }
+    }
+
+    /// Sets whether an average counts the padding, as zeros.
+    pub fn count_include_pad(self, count_include_pad: bool) -> Pool {
+        Pool { count_include_pad, ..self }
+    }
+}
+
+/// A window along an axis whose size includes the padding.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    size: i64,
+    kernel: i64,
+    stride: i64,
+    dilation: i64,
+    /// The number of windows.
+    count: i64,
+}
+
+impl Extent {
+    /// The number of elements from the first to the last one of a window.
+    fn reach(kernel: i64, dilation: i64) -> Option<i64> {
+        dilation.checked_mul(kernel - 1)?.checked_add(1)
+    }
+
+    /// The whole windows within an axis of this size.
+    fn within(size: i64, kernel: i64, stride: i64, dilation: i64) -> Option<Extent> {
+        let rest = size.checked_sub(Extent::reach(kernel, dilation)?)?;
+        let is_whole = 0 <= rest && 0 < size && 0 < kernel;
+        is_whole.then(|| match rest / stride {
+            // The stride of a single window has no effect, however large it is.
+            0 => Extent { size, kernel, stride: size - rest, dilation, count: 1 },
+            steps => Extent { size, kernel, stride, dilation, count: steps + 1 },
+        })
+    }
+}
+
+impl Tensor {
+    /// Matrix product of `self` [.., m, k] and `other` [.., k, n]: [.., m, n], in the promoted
+    /// dtype; sums as [`sum`](Tensor::sum). Axes before the last two are broadcast. A vector [k] is a
+    /// row on the left and a column on the right, and the axis of 1 is left out of the result.
+    /// # Errors
+    /// If either is a scalar, k differs, other axes do not broadcast, or the dtype is bool.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Engine, Tensor};
+    /// # let engine = Engine::new("interp")?;
+    /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?;
+    /// assert_eq!(x.matmul(&x)?.to_text(&engine)?, "[[7, 10], [15, 22]]");
+    /// let v = Tensor::from_slice(&[2], &[1, 10])?;
+    /// assert_eq!(x.matmul(&v)?.to_text(&engine)?, "[21, 43]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn matmul(&self, other: &Tensor) -> Result<Tensor, Error> {
+        let (x, y) = (self.shape(), other.shape());
+        let inner = y.len().checked_sub(2).unwrap_or_default();
+        if x.is_empty() || y.is_empty() || x[x.len() - 1] != y[inner] {
+            return invalid(format!(
+                "matmul of {x:?} and {y:?}: they must be [.., m, k] and [.., k, n]"
+            ));
+        }
+        let (x_is_vector, y_is_vector) = (x.len() == 1, y.len() == 1);
+        let rows = if x_is_vector { self.reshape(&[1, x[0]])? } else { self.clone() };
+        let columns = if y_is_vector { other.reshape(&[y[0], 1])? } else { other.clone() };
+        let insert = |shape: &[i64], axis: usize| {
+            let mut shape = shape.to_vec();
+            shape.insert(axis, 1);
+            shape
+        };
+        let rows = rows.reshape(&insert(rows.shape(), rows.rank() - 1))?;
+        let mut axes: Vec<usize> = (0..columns.rank()).collect();
+        axes.swap(columns.rank() - 2, columns.rank() - 1);
+        let columns = columns.permute(&axes)?;
+        let columns = columns.reshape(&insert(columns.shape(), columns.rank() - 2))?;
+        let products = rows.mul(&columns)?;
+        let dtype = products.dtype();
+        let last = products.rank() - 1;
+        let sums = products.sum(&[last])?.cast(dtype)?;
+        let mut shape = sums.shape().to_vec();
+        shape.pop();
+        if y_is_vector {
+            shape.pop();
+        }
+        if x_is_vector {
+            shape.remove(shape.len() - usize::from(!y_is_vector) - 1);
+        }
+        sums.reshape(&shape)
+    }
+
+    /// Convolution of images [n, c, ..] with weights [k, c / groups, ..]: the sums, over windows of
+    /// the size of the weights, of products; in the promoted dtype, [n, k, ..]. As many axes of
+    /// space as the weights have. The padding is zeros, which are multiplied as other elements.
+    /// # Errors
+    /// If shapes or options do not fit, or the dtype is bool.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Conv, Engine, Tensor};
+    /// # let engine = Engine::new("interp")?;
+    /// let image = Tensor::from_slice(&[1, 1, 4], &[1, 2, 3, 4])?;
+    /// let weight = Tensor::from_slice(&[1, 1, 2], &[1, 10])?;
+    /// let found = image.conv2d(&weight, &Conv::default().padding([1, 0]))?;
+    /// assert_eq!(found.to_text(&engine)?, "[[[10, 21, 32, 43]]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn conv2d(&self, weight: &Tensor, options: &Conv) -> Result<Tensor, Error> {
+        let axes = self.check_channels("conv2d", weight, options.groups, 1)?;
+        let padding = options.padding.pairs(axes, "conv2d with padding")?;
+        let stride = options.stride.numbers(axes, 1, "conv2d with stride")?;
+        let dilation = options.dilation.numbers(axes, 1, "conv2d with dilation")?;
+        let padded = self.padded(&padding, self.zero())?;
+        let windows = padded.windows("conv2d", &weight.shape()[2..], &stride, &dilation)?;
+        windows.convolved(weight, options.groups, axes)
+    }
+
+    /// Transposed convolution of images [n, c, ..] with weights [c, k / groups, ..]: element `i` of
+    /// an axis adds its products with the weights at `i * stride + j * dilation - padding`; the
+    /// size is `(size - 1) * stride - padding before and after + dilation * (kernel - 1) +
+    /// output_padding + 1`. In the promoted dtype, [n, k, ..].
+    /// # Errors
+    /// If shapes or options do not fit, or the dtype is bool.
+    pub fn conv_transpose2d(&self, weight: &Tensor, options: &Conv) -> Result<Tensor, Error> {
+        let name = "conv_transpose2d";
+        let axes = self.check_channels(name, weight, options.groups, 0)?;
+        let padding = options.padding.pairs(axes, "conv_transpose2d with padding")?;
+        let stride = options.stride.numbers(axes, 1, "conv_transpose2d with stride")?;
+        let dilation = options.dilation.numbers(axes, 1, "conv_transpose2d with dilation")?;
+        let added =
+            options.output_padding.numbers(axes, 0, "conv_transpose2d with output_padding")?;
+        let too_large = || Error::Invalid(format!("{name}: the result is too large"));
+        // Weights [groups, c / groups, k / groups, ..] become [k, c / groups, ..], reversed.
+        let (groups, shape) = (options.groups, weight.shape());
+        let mut split = vec![groups, shape[0] / groups, shape[1]];
+        split.extend(&shape[2..]);
+        let mut order: Vec<usize> = (0..split.len()).collect();
+        order.swap(1, 2);
+        let mut merged = vec![groups * shape[1], shape[0] / groups];
+        merged.extend(&shape[2..]);
+        let space: Vec<usize> = (2..shape.len()).collect();
+        let weights = weight.reshape(&split)?.permute(&order)?.reshape(&merged)?.flip(&space)?;
+        // Between the elements of the image, `stride - 1` zeros.
+        let spread = self.spread(&stride)?;
+        // Around it, so many zeros, or so many elements less, that the windows end as stated.
+        let mut image = spread;
+        for axis in 0..axes {
+            let kernel = shape[2 + axis];
+            let reach = Extent::reach(kernel, dilation[axis]).ok_or_else(too_large)? - 1;
+            let before = reach - padding[axis].0;
+            let after = (reach - padding[axis].1).saturating_add(added[axis]);
+            image = image.extended(2 + axis, before, after)?;
+        }
+        let ones = vec![1; axes];
+        let windows = image.windows(name, &shape[2..], &ones, &dilation)?;
+        windows.convolved(&weights, groups, axes)
+    }
+
+    /// The largest element of each window, over the last axes, in the same dtype. Padding never is
+    /// the largest, unless the whole window is padding: then the result is the smallest value.
+    /// # Errors
+    /// If the options do not fit the shape.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Engine, Pool, Tensor};
+    /// # let engine = Engine::new("interp")?;
+    /// let x = Tensor::from_slice(&[2, 4], &[1, 5, 2, 3, 4, 0, 7, 6])?;
+    /// assert_eq!(x.max_pool2d(&Pool::new(2))?.to_text(&engine)?, "[[5, 7]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn max_pool2d(&self, options: &Pool) -> Result<Tensor, Error> {
+        let pooling = self.pooling("max_pool2d", options)?;
+        let smallest = match self.dtype() {
+            DType::Bool => Scalar::Bool(false),
+            dtype => match dtype.int_range() {
+                Some((low, _)) => Scalar::Int(low),
+                None => Scalar::Float(f64::NEG_INFINITY),
+            },
+        };
+        let padded = self.padded(&pooling.padding, smallest)?.ended(&pooling.beyond, smallest)?;
+        let windows =
+            padded.windows("max_pool2d", &pooling.kernel, &pooling.stride, &pooling.dilation)?;
+        windows.reduced_windows(pooling.kernel.len(), |x, axes| x.max(axes))
+    }
+
+    /// The mean of each window, over the last axes. Floats. The padding counts as zeros, or does
+    /// not count; what [`ceil_mode`](Pool::ceil_mode) adds beyond never counts.
+    /// # Errors
+    /// If the dtype is not a float, or the options do not fit the shape.
+    pub fn avg_pool2d(&self, options: &Pool) -> Result<Tensor, Error> {
+        let pooling = self.pooling("avg_pool2d", options)?;
+        self.compute_in_f32("avg_pool2d", |x| {
+            let sums = |x: &Tensor| -> Result<Tensor, Error> {
+                let beyond = x.ended(&pooling.beyond, Scalar::Int(0))?;
+                let windows = beyond.windows(
+                    "avg_pool2d",
+                    &pooling.kernel,
+                    &pooling.stride,
+                    &pooling.dilation,
+                )?;
+                windows.reduced_windows(pooling.kernel.len(), |x, axes| x.sum(axes))
+            };
+            let padded = x.padded(&pooling.padding, Scalar::Int(0))?;
+            let total = sums(&padded)?;
+            let is_partial = pooling.beyond.iter().any(|beyond| 0 < *beyond);
+            if options.count_include_pad && !is_partial {
+                return total.div(pooling.kernel.iter().product::<i64>());
+            }
+            let first = self.rank() - pooling.kernel.len();
+            let space = |shape: &[i64]| Tensor::ones(x.dtype(), &shape[first..]);
+            let counted = match options.count_include_pad {
+                true => space(padded.shape())?,
+                false => space(x.shape())?.padded(&pooling.padding, Scalar::Int(0))?,
+            };
+            total.div(&sums(&counted)?)
+        })
+    }
+
+    /// Checks the channels of a convolution; returns the number of axes of space. Axis `matched` of
+    /// the weights has those of the image.
+    fn check_channels(
+        &self,
+        method: &str,
+        weight: &Tensor,
+        groups: i64,
+        matched: usize,
+    ) -> Result<usize, Error> {
+        let (x, w) = (self.shape(), weight.shape());
+        let fits = 3 <= w.len() && x.len() == w.len() && 1 <= groups && {
+            let channels = if matched == 0 { Some(w[0]) } else { w[1].checked_mul(groups) };
+            channels == Some(x[1]) && x[1] % groups == 0 && w[0] % groups == 0
+        };
+        if !fits {
+            return invalid(format!(
+                "{method} of {x:?} with weights {w:?} in {groups} groups: images are [n, c, ..], \
+                 weights {}, with one axis of space or more",
+                if matched == 0 { "[c, k / groups, ..]" } else { "[k, c / groups, ..]" }
+            ));
+        }
+        if promote(self.dtype(), weight.dtype()) == DType::Bool {
+            return invalid(format!("{method} of bool: it takes numbers; cast the tensors first"));
+        }
+        Ok(w.len() - 2)
+    }
+
+    /// Pads the last axes.
+    fn padded(&self, padding: &[(i64, i64)], value: Scalar) -> Result<Tensor, Error> {
+        if padding.iter().all(|pad| *pad == (0, 0)) {
+            return Ok(self.clone());
+        }
+        let mut pads = vec![(0, 0); self.rank() - padding.len()];
+        pads.extend(padding);
+        self.pad(&pads, value)
+    }
+
+    /// Adds so many elements at the end of the last axes, or removes them if a number is negative.
+    fn ended(&self, beyond: &[i64], value: Scalar) -> Result<Tensor, Error> {
+        let first = self.rank() - beyond.len();
+        let mut ranges: Vec<(i64, i64)> = self.shape().iter().map(|size| (0, *size)).collect();
+        for (axis, beyond) in beyond.iter().enumerate() {
+            ranges[first + axis].1 += (*beyond).min(0);
+        }
+        let pads: Vec<(i64, i64)> = beyond.iter().map(|beyond| (0, (*beyond).max(0))).collect();
+        self.shrink(&ranges)?.padded(&pads, value)
+    }
+
+    /// Adds zeros before and after an axis; negative numbers remove elements.
+    fn extended(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
+        let size = self.shape()[axis];
+        let (first, last) = ((-before).max(0), size.saturating_sub((-after).max(0)));
+        if last < first {
+            return invalid(format!(
+                "conv_transpose2d of {:?}: the padding leaves nothing of axis {axis}",
+                self.shape()
+            ));
+        }
+        let mut ranges: Vec<(i64, i64)> = self.shape().iter().map(|size| (0, *size)).collect();
+        ranges[axis] = (first, last);
+        let mut pads = vec![(0, 0); self.rank()];
+        pads[axis] = (before.max(0), after.max(0));
+        self.shrink(&ranges)?.pad(&pads, self.zero())
+    }
+
+    /// Inserts `stride - 1` zeros between the elements of each axis from the third on.
+    fn spread(&self, stride: &[i64]) -> Result<Tensor, Error> {
+        if stride.iter().all(|stride| *stride == 1) {
+            return Ok(self.clone());
+        }
+        let shape = self.shape();
+        let mut split = shape[..2].to_vec();
+        let (mut pads, mut merged) = (vec![(0, 0); 2], shape[..2].to_vec());
+        let mut ranges: Vec<(i64, i64)> = merged.iter().map(|size| (0, *size)).collect();
+        for (size, stride) in shape[2..].iter().zip(stride) {
+            split.extend([*size, 1]);
+            pads.extend([(0, 0), (0, stride - 1)]);
+            let Some(total) = size.checked_mul(*stride) else {
+                return invalid(format!("conv_transpose2d of {shape:?}: the stride is too large"));
+            };
+            merged.push(total);
+            ranges.push((0, (total - (stride - 1)).max(0)));
+        }
+        self.reshape(&split)?.pad(&pads, self.zero())?.reshape(&merged)?.shrink(&ranges)
+    }
+
+    /// Returns the windows over the last axes: these axes become the numbers of the windows, and
+    /// are followed by the axes of a window.
+    fn windows(
+        &self,
+        method: &str,
+        kernel: &[i64],
+        stride: &[i64],
+        dilation: &[i64],
+    ) -> Result<Tensor, Error> {
+        let outer = self.rank() - kernel.len();
+        let mut extents = Vec::with_capacity(kernel.len());
+        for (axis, size) in self.shape()[outer..].iter().enumerate() {
+            let (kernel, stride, dilation) = (kernel[axis], stride[axis], dilation[axis]);
+            let Some(extent) = Extent::within(*size, kernel, stride, dilation) else {
+                return invalid(format!(
+                    "{method}: a window of {kernel} elements, {dilation} apart, is longer than \
+                     axis {} of {:?}, the padding included",
+                    outer + axis,
+                    self.shape()
+                ));
+            };
+            extents.push(extent);
+        }
+        let are_apart = extents.iter().all(|e| e.kernel <= e.stride && e.dilation == 1);
+        let windows = match are_apart {
+            true => self.windows_apart(outer, &extents)?,
+            false => self.windows_repeated(outer, &extents)?,
+        };
+        // Axes alternate: within a window, number of the window.
+        let mut order: Vec<usize> = (0..outer).collect();
+        order.extend((0..extents.len()).map(|axis| outer + 2 * axis + 1));
+        order.extend((0..extents.len()).map(|axis| outer + 2 * axis));
+        windows.permute(&order)
+    }
+
+    /// The windows, axes alternating, if none overlaps another: the elements of each and those up
+    /// to the next one are an axis.
+    fn windows_apart(&self, outer: usize, extents: &[Extent]) -> Result<Tensor, Error> {
+        let whole =
+            |axes: &[i64]| -> Vec<(i64, i64)> { axes.iter().map(|size| (0, *size)).collect() };
+        let head = &self.shape()[..outer];
+        let (mut pads, mut kept) = (vec![(0, 0); outer], whole(head));
+        let (mut split, mut inside) = (head.to_vec(), whole(head));
+        let mut order: Vec<usize> = (0..outer).collect();
+        for (axis, extent) in extents.iter().enumerate() {
+            let total = extent.count * extent.stride;
+            pads.push((0, (total - extent.size).max(0)));
+            kept.push((0, total));
+            split.extend([extent.count, extent.stride]);
+            inside.extend([(0, extent.count), (0, extent.kernel)]);
+            order.extend([outer + 2 * axis + 1, outer + 2 * axis]);
+        }
+        let padded = if pads.iter().all(|pad| *pad == (0, 0)) {
+            self.clone()
+        } else {
+            self.pad(&pads, self.zero())?
+        };
+        padded.shrink(&kept)?.reshape(&split)?.shrink(&inside)?.permute(&order)
+    }
+
+    /// The windows, axes alternating, from repetitions of each axis: divided into rows that are
+    /// longer than it by the dilation, row j begins with element j * dilation, which is element j
+    /// of the first window.
+    fn windows_repeated(&self, outer: usize, extents: &[Extent]) -> Result<Tensor, Error> {
+        let head = self.shape()[..outer].to_vec();
+        let ranges: Vec<(i64, i64)> = head.iter().map(|size| (0, *size)).collect();
+        let [mut ones, mut repeated, mut flat] = [head.clone(), head.clone(), head.clone()];
+        let [mut rows, mut steps, mut ends] = [head.clone(), head.clone(), head];
+        let [mut cut, mut used, mut first] = [ranges.clone(), ranges.clone(), ranges];
+        for Extent { size, kernel, stride, dilation, count } in extents {
+            let strided = count * stride;
+            // A row holds all windows, with the elements up to the next one.
+            let copies = (strided - dilation).max(1).div_ceil_to(*size);
+            let row = copies * size + dilation;
+            let length = kernel.saturating_mul(row);
+            let repeats = length.div_ceil_to(*size);
+            ones.extend([1, *size]);
+            repeated.extend([repeats, *size]);
+            flat.push(repeats.saturating_mul(*size));
+            cut.push((0, length));
+            rows.extend([*kernel, row]);
+            used.extend([(0, *kernel), (0, strided)]);
+            steps.extend([*kernel, *count, *stride]);
+            first.extend([(0, *kernel), (0, *count), (0, 1)]);
+            ends.extend([*kernel, *count]);
+        }
+        self.reshape(&ones)?
+            .expand(&repeated)?
+            .reshape(&flat)?
+            .shrink(&cut)?
+            .reshape(&rows)?
+            .shrink(&used)?
+            .reshape(&steps)?
+            .shrink(&first)?
+            .reshape(&ends)
+    }
+
+    /// Sums the products of windows [n, c, .., ..] and weights [k, c / groups, ..].
+    fn convolved(&self, weight: &Tensor, groups: i64, axes: usize) -> Result<Tensor, Error> {
+        let (x, w) = (self.shape(), weight.shape());
+        let (counts, kernel) = (&x[2..2 + axes], &w[2..]);
+        let (inputs, outputs) = (x[1] / groups, w[0] / groups);
+        let split = [&[x[0], groups, inputs][..], counts, kernel].concat();
+        // Windows [n, groups, .., c / groups, ..], with an axis for the outputs of a group.
+        let mut order = vec![0, 1];
+        order.extend(3..3 + axes);
+        order.push(2);
+        order.extend(3 + axes..3 + 2 * axes);
+        let aligned = [&[x[0], groups, 1][..], counts, &[inputs], kernel].concat();
+        let windows = self.reshape(&split)?.permute(&order)?.reshape(&aligned)?;
+        let ones = vec![1; axes];
+        let weights =
+            weight.reshape(&[&[1, groups, outputs][..], &ones, &[inputs], kernel].concat())?;
+        let products = windows.mul(&weights)?;
+        let reduced: Vec<usize> = (3 + axes..products.rank()).collect();
+        let sums = products.sum(&reduced)?.cast(products.dtype())?;
+        sums.reshape(&[&[x[0], w[0]][..], counts].concat())
+    }
+
+    /// Reduces the last axes, those of a window, and removes them.
+    fn reduced_windows(
+        &self,
+        axes: usize,
+        reduce: impl Fn(&Tensor, &[usize]) -> Result<Tensor, Error>,
+    ) -> Result<Tensor, Error> {
+        let kept = self.rank() - axes;
+        let found = reduce(self, &(kept..self.rank()).collect::<Vec<_>>())?;
+        found.reshape(&self.shape()[..kept])
+    }
+
+    /// Resolves the options of pooling for the shape.
+    fn pooling(&self, method: &str, options: &Pool) -> Result<Pooling, Error> {
+        let axes = match &options.kernel {
+            PerAxis::Same(_) => 2,
+            PerAxis::Each(numbers) => numbers.len(),
+        };
+        if self.rank() < axes || axes == 0 {
+            return invalid(format!(
+                "{method} of {:?}: it has fewer than the {axes} axes of the window",
+                self.shape()
+            ));
+        }
+        let numbers = |per_axis: &PerAxis, of: &str| {
+            per_axis.numbers(axes, 1, &format!("{method} with {of}"))
+        };
+        let kernel = numbers(&options.kernel, "a window of")?;
+        let stride = match &options.stride {
+            Some(stride) => numbers(stride, "stride")?,
+            None => kernel.clone(),
+        };
+        let dilation = numbers(&options.dilation, "dilation")?;
+        let padding = options.padding.pairs(axes, &format!("{method} with padding"))?;
+        let mut beyond = vec![0; axes];
+        let sizes = &self.shape()[self.rank() - axes..];
+        for axis in (0..axes).filter(|_| options.ceil_mode) {
+            let (before, after) = padding[axis];
+            let rest = |size: i64| -> Option<i64> {
+                let reach = Extent::reach(kernel[axis], dilation[axis])?;
+                let total = size.checked_add(before)?.checked_add(after)?;
+                let steps = total.checked_sub(reach).filter(|rest| 0 <= *rest)?;
+                let mut last = steps.div_ceil_to(stride[axis]);
+                // A window that begins in the padding at the end does not count.
+                let start = last.saturating_mul(stride[axis]);
+                if 0 < last && size + before <= start {
+                    last -= 1;
+                }
+                Some(last.checked_mul(stride[axis])?.checked_add(reach)? - total)
+            };
+            // Windows that do not fit are refused later, with a message.
+            beyond[axis] = rest(sizes[axis]).unwrap_or(0);
+        }
+        Ok(Pooling { kernel, stride, dilation, padding, beyond })
+    }
+
+    /// The zero of the dtype.
+    fn zero(&self) -> Scalar {
+        if self.dtype() == DType::Bool { Scalar::Bool(false) } else { Scalar::Int(0) }
+    }
+}
+
+/// The resolved options of pooling, for each axis.
+struct Pooling {
+    kernel: Vec<i64>,
+    stride: Vec<i64>,
+    dilation: Vec<i64>,
+    padding: Vec<(i64, i64)>,
+    /// The number of elements that the last window reaches beyond the padding; negative if it ends
+    /// before, so that no window is in what follows.
+    beyond: Vec<i64>,
+}
+
+/// Division that rounds up.
+trait DivCeil {
+    fn div_ceil_to(self, divisor: i64) -> i64;
+}
+
+impl DivCeil for i64 {
+    fn div_ceil_to(self, divisor: i64) -> i64 {
+        self / divisor + i64::from(self % divisor != 0)
+    }
+}

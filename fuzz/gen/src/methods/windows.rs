@@ -1,0 +1,200 @@
+//! Draws products and methods over windows.
+
+use gradiff_corpus::{
+    Arg, BinaryOp, DType, Method, ReduceOp, Shape, Statement, TensorType, ValueId, promote,
+    statement_type,
+};
+
+use crate::elementwise::reduced_dtype;
+use crate::fact::{self, Fact};
+use crate::programs::Builder;
+use crate::{Choices, shapes, transfer};
+
+/// Maximum number of products for each element of the limit of a value.
+const PRODUCTS: usize = 16;
+
+impl<C: Choices> Builder<'_, C> {
+    /// Adds a matrix product of an existing value and a new one.
+    pub(super) fn draw_matmul(&mut self) -> Option<ValueId> {
+        let x = self.pick(|tensor, _| !tensor.shape.is_empty() && tensor.dtype != DType::Bool)?;
+        let TensorType { dtype, shape } = self.type_of(x).clone();
+        let (k, rows) = shape.split_last()?;
+        let spare = (PRODUCTS * self.limit / shapes::count(&shape).max(1)).clamp(1, 40);
+        let columns = self.palette.size(self.choices).min(spare);
+        let mut other: Shape = match self.choices.below(4) {
+            0 => vec![*k],
+            1 | 2 => vec![*k, columns],
+            // Axes that broadcast with those of the first, or are added before them.
+            _ => {
+                let mut outer = rows[..rows.len().saturating_sub(1)].to_vec();
+                if let Some(size) = outer.first_mut().filter(|_| self.choices.one_in(2)) {
+                    *size = 1;
+                }
+                outer.extend([*k, columns]);
+                outer
+            }
+        };
+        if self.config.max_rank < other.len() || !self.has_room(2) {
+            return None;
+        }
+        if self.limit < shapes::count(&other) {
+            other = vec![*k];
+        }
+        let second = if self.choices.one_in(4) { self.dtype() } else { dtype };
+        let y = self.fresh(second, other);
+        self.push_products(Method::Matmul, x, y, *k, Vec::new(), false)
+    }
+
+    /// Adds a convolution of new images, or an existing value, with new weights.
+    pub(super) fn draw_convolution(&mut self, method: Method) -> Option<ValueId> {
+        let is_transposed = method == Method::ConvTranspose2d;
+        let found = self.pick(|tensor, _| {
+            (3..=4).contains(&tensor.shape.len())
+                && tensor.dtype != DType::Bool
+                && !tensor.shape[2..].contains(&0)
+        });
+        let is_existing = found.is_some() && self.choices.one_in(2);
+        let (image, dtype, shape) = match found.filter(|_| is_existing) {
+            Some(found) => {
+                let TensorType { dtype, shape } = self.type_of(found).clone();
+                (Some(found), dtype, shape)
+            }
+            None => {
+                let dtype = self.dtype();
+                let rank = 1 + self.choices.below(2) as usize;
+                let mut shape = vec![1 + self.choices.below(2) as usize];
+                shape.push(1 + self.choices.below(4) as usize);
+                shape.extend((0..rank).map(|_| 1 + self.choices.below(7) as usize));
+                (None, dtype, shape)
+            }
+        };
+        if dtype == DType::Bool || self.limit < shapes::count(&shape) || !self.has_room(3) {
+            return None;
+        }
+        let rank = shape.len() - 2;
+        let divisors: Vec<usize> = (1..=shape[1].max(1)).filter(|n| shape[1] % n == 0).collect();
+        let groups = if self.choices.one_in(2) { 1 } else { self.choices.pick(&divisors) };
+        let outputs = 1 + self.choices.below(3) as usize;
+        let mut weight = match is_transposed {
+            true => vec![shape[1], outputs],
+            false => vec![outputs * groups, shape[1] / groups],
+        };
+        weight.extend((0..rank).map(|_| 1 + self.choices.below(4) as usize));
+        let stride = self.numbers_of_windows(rank, 1, 3);
+        let dilation = self.numbers_of_windows(rank, 1, 2);
+        let padding = self.numbers_of_windows(2 * rank, 0, 3);
+        let mut args = vec![Arg::Int(groups as i64)];
+        args.extend([stride, dilation, padding].map(Arg::Ints));
+        if is_transposed {
+            args.push(Arg::Ints(self.numbers_of_windows(rank, 0, 2)));
+        }
+        let second = if self.choices.one_in(4) { self.dtype() } else { dtype };
+        let count = weight[1..].iter().product::<usize>().max(1);
+        let terms = if is_transposed { count / outputs.max(1) * shape[1].max(1) } else { count };
+        let image_type = TensorType { dtype, shape };
+        let weight_type = TensorType { dtype: second, shape: weight };
+        // Options that leave nothing, or results that are too large, are given up.
+        let statement =
+            Statement::Method { method, srcs: vec![ValueId(0), ValueId(1)], args: args.clone() };
+        let result = statement_type(&statement, &[image_type.clone(), weight_type.clone()]).ok()?;
+        if self.limit < result.count() || PRODUCTS * self.limit < result.count() * count {
+            return None;
+        }
+        let weights = self.fresh(second, weight_type.shape);
+        let image = match image {
+            Some(found) => found,
+            None => {
+                let (statement, fact) = self.fresh(dtype, image_type.shape);
+                self.push(statement, fact)
+            }
+        };
+        self.push_products(method, image, weights, terms, args, true)
+    }
+
+    /// Adds pooling over the last axes of a value.
+    pub(super) fn draw_pool(&mut self, method: Method) -> Option<ValueId> {
+        let is_mean = method == Method::AvgPool2d;
+        let src = self
+            .pick(|tensor, _| !tensor.shape.is_empty() && (!is_mean || tensor.dtype.is_float()))?;
+        let TensorType { dtype, shape } = self.type_of(src).clone();
+        let rank = 1 + self.choices.below(shape.len().min(2) as u32) as usize;
+        let kernel = self.numbers_of_windows(rank, 1, 4);
+        let stride = match self.choices.one_in(2) {
+            true => kernel.clone(),
+            false => self.numbers_of_windows(rank, 1, 3),
+        };
+        let terms = kernel.iter().product::<i64>() as usize;
+        let dilation = self.numbers_of_windows(rank, 1, 2);
+        let padding = self.numbers_of_windows(2 * rank, 0, 2);
+        let mut args = [kernel, stride, dilation, padding].map(Arg::Ints).to_vec();
+        args.push(Arg::Flag(self.choices.one_in(3)));
+        let counts_padding = self.choices.one_in(2);
+        if is_mean {
+            args.push(Arg::Flag(counts_padding));
+        }
+        let statement = Statement::Method { method, srcs: vec![ValueId(0)], args: args.clone() };
+        let result = statement_type(&statement, &[TensorType { dtype, shape }]).ok()?;
+        if self.limit < result.count() || PRODUCTS * self.limit < result.count() * terms {
+            return None;
+        }
+        let before = self.fact(src);
+        let fact = match is_mean {
+            // The bounds of the elements hold for their mean, but nothing else does.
+            true => Fact { special: true, err: f64::MAX, raw: false, ..Fact::patterns(dtype) },
+            false if dtype.is_float() => {
+                let smallest = Fact { special: true, ..Fact::exact(0.0, 0.0, before.grid) };
+                Fact { raw: false, ..before.join(&smallest) }
+            }
+            false => {
+                let (lo, _) = fact::range(dtype);
+                before.join(&Fact::exact(lo, lo, 0))
+            }
+        };
+        Some(self.push_method(method, vec![src], args, fact))
+    }
+
+    /// Adds a method that sums `terms` products of both sources, and zeros if `has_zeros`.
+    fn push_products(
+        &mut self,
+        method: Method,
+        x: ValueId,
+        y: (Statement, Fact),
+        terms: usize,
+        args: Vec<Arg>,
+        has_zeros: bool,
+    ) -> Option<ValueId> {
+        let policy = self.policy;
+        let types = [self.type_of(x).dtype, dtype_of(&y.0)];
+        let dtype = promote(types[0], types[1]);
+        let zero = Fact::exact(0.0, 0.0, 0);
+        let first = if has_zeros { self.fact(x).join(&zero) } else { self.fact(x) };
+        let left = fact::cast(&first, types[0], dtype, policy)?;
+        let right = fact::cast(&y.1, types[1], dtype, policy)?;
+        let product = transfer::binary(BinaryOp::Mul, &left, &right, dtype, policy)?;
+        let to = reduced_dtype(ReduceOp::Sum, dtype);
+        let sum = transfer::reduce(ReduceOp::Sum, &product, terms, dtype, to, policy)?;
+        let sum = if has_zeros { sum.join(&zero) } else { sum };
+        let fact = fact::cast(&sum, to, dtype, policy)?;
+        let second = self.push(y.0, y.1);
+        Some(self.push_method(method, vec![x, second], args, fact))
+    }
+
+    /// Draws numbers from `least` to `most`, mostly the same one for all.
+    fn numbers_of_windows(&mut self, count: usize, least: u32, greatest: u32) -> Vec<i64> {
+        let draw = |this: &mut Self| least + this.choices.below(greatest - least + 1);
+        if self.choices.one_in(2) {
+            return vec![i64::from(draw(self)); count];
+        }
+        (0..count).map(|_| i64::from(draw(self))).collect()
+    }
+}
+
+/// The dtype of new data.
+fn dtype_of(statement: &Statement) -> DType {
+    match statement {
+        Statement::Input { dtype, .. }
+        | Statement::Const { dtype, .. }
+        | Statement::Arange { dtype, .. } => *dtype,
+        _ => panic!("{statement:?} is not data"),
+    }
+}

@@ -1,0 +1,120 @@
+//! Pooling: the largest element and the mean of each window.
+
+use gradiff_corpus::{DType, ReduceOp};
+
+use super::Call;
+use crate::arithmetic::div;
+use crate::cast::cast;
+use crate::cell::Cell;
+use crate::infer::{Check, count, limit};
+use crate::movement::{for_each_index, position};
+use crate::reduce::reduce;
+use crate::value::Value;
+
+/// An element of a window.
+#[derive(Clone, Copy)]
+enum Part {
+    Element(Cell),
+    Padding,
+}
+
+/// The largest element of each window, without the padding.
+pub(super) fn largest(call: Call<'_>) -> Check<Value> {
+    let dtype = call.srcs[0].dtype;
+    over_windows(call, |parts| {
+        let elements: Vec<Cell> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Element(cell) => Some(*cell),
+                Part::Padding => None,
+            })
+            .collect();
+        reduce(ReduceOp::Max, call.sums, dtype, &elements)
+    })
+}
+
+/// The mean of each window; with the padding as zeros, or without.
+pub(super) fn mean(call: Call<'_>) -> Check<Value> {
+    let dtype = call.srcs[0].dtype;
+    let counts_padding = call.args.flag(5);
+    if !dtype.is_float() {
+        return Err(format!("{} has no means", dtype.name()));
+    }
+    // Halves are computed in f32 and rounded once.
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    over_windows(call, |parts| {
+        let terms: Vec<Cell> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Element(cell) => Some(cast(dtype, wide, *cell)),
+                Part::Padding => counts_padding.then_some(Cell::exact(0.0)),
+            })
+            .collect();
+        // Zeros that do not count may still be added, which frees the sign of a zero.
+        let sum = match terms.len() == parts.len() {
+            true => reduce(ReduceOp::Sum, call.sums, wide, &terms),
+            false => {
+                reduce(ReduceOp::Sum, call.sums, wide, &[&terms[..], &[Cell::zero(None)]].concat())
+            }
+        };
+        cast(wide, dtype, div(wide, sum, Cell::exact(terms.len() as f64)))
+    })
+}
+
+/// Applies a function to the parts of each window over the last axes: those within the padding.
+fn over_windows(call: Call<'_>, f: impl Fn(&[Part]) -> Cell) -> Check<Value> {
+    let (x, args) = (call.srcs[0], call.args);
+    let rank = args.ints(0).len();
+    if rank == 0 || x.shape.len() < rank {
+        return Err(format!("windows of {rank} axes in shape {:?}", x.shape));
+    }
+    let kernel = super::counts(args.ints(0), rank, 1)?;
+    let stride = super::counts(args.ints(1), rank, 1)?;
+    let dilation = super::counts(args.ints(2), rank, 1)?;
+    let padding = super::counts(args.ints(3), 2 * rank, 0)?;
+    let outer = x.shape.len() - rank;
+    let (mut shape, mut padded) = (x.shape[..outer].to_vec(), Vec::new());
+    for axis in 0..rank {
+        let size = x.shape[outer + axis];
+        let (before, after) = (padding[2 * axis], padding[2 * axis + 1]);
+        let total = size.checked_add(before).and_then(|sum| sum.checked_add(after));
+        let last = (kernel[axis] - 1).checked_mul(dilation[axis]);
+        let rest = || total?.checked_sub(last?)?.checked_sub(1);
+        let rest = rest().ok_or_else(|| format!("a window of {kernel:?} does not fit"))?;
+        let mut steps = rest / stride[axis];
+        if args.flag(4) {
+            // One more window may reach beyond the padding; the last one must begin before the
+            // padding at the end.
+            steps = rest.div_ceil(stride[axis]);
+            let start = steps.checked_mul(stride[axis]);
+            if 0 < steps && start.is_none_or(|start| size + before <= start) {
+                steps -= 1;
+            }
+        }
+        shape.push(steps + 1);
+        padded.push(size + before + after);
+    }
+    limit([&shape[..], &kernel].concat())?;
+    let mut cells = Vec::with_capacity(count(&shape));
+    for_each_index(&shape, |out| {
+        let mut parts = Vec::new();
+        for_each_index(&kernel, |at| {
+            let mut source = out[..outer].to_vec();
+            let (mut is_element, mut is_padding) = (true, true);
+            for axis in 0..rank {
+                let place = out[outer + axis] * stride[axis] + at[axis] * dilation[axis];
+                is_padding &= place < padded[axis];
+                let place = place.wrapping_sub(padding[2 * axis]);
+                is_element &= place < x.shape[outer + axis];
+                source.push(place);
+            }
+            if is_element {
+                parts.push(Part::Element(x.cells[position(&source, &x.shape)]));
+            } else if is_padding {
+                parts.push(Part::Padding);
+            }
+        });
+        cells.push(f(&parts));
+    });
+    Ok(Value::new(x.dtype, shape, cells))
+}

@@ -1,0 +1,211 @@
+//! Sums of products: the matrix product and convolutions.
+
+use gradiff_corpus::{DType, ReduceOp, Shape};
+
+use super::Call;
+use crate::arithmetic;
+use crate::cast::cast;
+use crate::cell::Cell;
+use crate::infer::{Check, broadcast, count, limit, promote, reduced};
+use crate::integer;
+use crate::movement::{broadcast_positions, for_each_index, position};
+use crate::reduce::{SumDepth, reduce};
+use crate::value::Value;
+
+/// Two sources in their promoted dtype, which has products.
+fn factors(call: Call<'_>) -> Check<(DType, Value, Value)> {
+    let (x, y) = (call.srcs[0], call.srcs[1]);
+    let dtype = promote(x.dtype, y.dtype);
+    if dtype == DType::Bool {
+        return Err("bool has no products".into());
+    }
+    let promoted = |value: &Value| value.map(dtype, |cell| cast(value.dtype, dtype, cell));
+    Ok((dtype, promoted(x), promoted(y)))
+}
+
+fn product(dtype: DType, x: Cell, y: Cell) -> Cell {
+    match (x, y) {
+        (Cell::Unspecified(_), _) => x,
+        (_, Cell::Unspecified(_)) => y,
+        (Cell::Int(x), Cell::Int(y)) => Cell::Int(integer::wrap(
+            dtype,
+            integer::value(dtype, x).wrapping_mul(integer::value(dtype, y)),
+        )),
+        _ => arithmetic::mul(dtype, x, y),
+    }
+}
+
+/// The sum of products, cast back to their dtype.
+fn total(dtype: DType, sums: SumDepth, products: &[Cell]) -> Cell {
+    let sum = reduce(ReduceOp::Sum, sums, dtype, products);
+    cast(reduced(ReduceOp::Sum, dtype), dtype, sum)
+}
+
+/// The matrix product.
+pub(super) fn matmul(call: Call<'_>) -> Check<Value> {
+    let (dtype, x, y) = factors(call)?;
+    let refused = || format!("{:?} and {:?} do not fit", x.shape, y.shape);
+    // A vector is a row on the left, a column on the right.
+    let (left, right): (Shape, Shape) = match (&x.shape[..], &y.shape[..]) {
+        ([], _) | (_, []) => return Err(refused()),
+        ([k], [n]) => (vec![1, *k], vec![*n, 1]),
+        ([k], _) => (vec![1, *k], y.shape.clone()),
+        (_, [n]) => (x.shape.clone(), vec![*n, 1]),
+        _ => (x.shape.clone(), y.shape.clone()),
+    };
+    let (outer_left, matrix_left) = left.split_at(left.len() - 2);
+    let (outer_right, matrix_right) = right.split_at(right.len() - 2);
+    let (&[m, k], &[inner, n]) = (matrix_left, matrix_right) else { return Err(refused()) };
+    if k != inner {
+        return Err(refused());
+    }
+    let outer = broadcast(outer_left, outer_right)?;
+    limit([&outer[..], &[m, n, k]].concat())?;
+    let firsts_left = broadcast_positions(outer_left, &outer);
+    let firsts_right = broadcast_positions(outer_right, &outer);
+    let (x_cells, y_cells) = (&x.cells, &y.cells);
+    let mut cells = Vec::with_capacity(count(&outer) * m * n);
+    for (a, b) in firsts_left.into_iter().zip(firsts_right) {
+        for row in 0..m {
+            for column in 0..n {
+                let products: Vec<Cell> = (0..k)
+                    .map(|i| {
+                        let at = ((a * m + row) * k + i, (b * k + i) * n + column);
+                        product(dtype, x_cells[at.0], y_cells[at.1])
+                    })
+                    .collect();
+                cells.push(total(dtype, call.sums, &products));
+            }
+        }
+    }
+    let rows = (x.shape.len() > 1).then_some(m);
+    let columns = (y.shape.len() > 1).then_some(n);
+    let shape = outer.into_iter().chain(rows).chain(columns).collect();
+    Ok(Value::new(dtype, shape, cells))
+}
+
+/// The options of a convolution.
+struct Options {
+    groups: usize,
+    stride: Vec<usize>,
+    dilation: Vec<usize>,
+    before: Vec<usize>,
+    after: Vec<usize>,
+}
+
+/// Reads the options that both kinds of convolutions begin with, for `rank` axes of space.
+fn options(call: Call<'_>, rank: usize) -> Check<Options> {
+    let groups = usize::try_from(call.args.int(0)).unwrap_or(0);
+    if groups == 0 {
+        return Err("there is no group".into());
+    }
+    let padding = super::counts(call.args.ints(3), 2 * rank, 0)?;
+    Ok(Options {
+        groups,
+        stride: super::counts(call.args.ints(1), rank, 1)?,
+        dilation: super::counts(call.args.ints(2), rank, 1)?,
+        before: padding.iter().copied().step_by(2).collect(),
+        after: padding.iter().copied().skip(1).step_by(2).collect(),
+    })
+}
+
+/// The convolution: the sum over channels and windows.
+pub(super) fn convolution(call: Call<'_>) -> Check<Value> {
+    let (dtype, x, w) = factors(call)?;
+    let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);
+    let ([n, channels, sizes @ ..], [outputs, inputs, kernel @ ..]) = (&x.shape[..], &w.shape[..])
+    else {
+        return Err(refused());
+    };
+    let rank = kernel.len();
+    let options = options(call, rank)?;
+    let groups = options.groups;
+    let is_fit = rank != 0
+        && sizes.len() == rank
+        && inputs.checked_mul(groups) == Some(*channels)
+        && outputs % groups == 0;
+    if !is_fit {
+        return Err(refused());
+    }
+    let mut shape = vec![*n, *outputs];
+    for axis in 0..rank {
+        let padded = sizes[axis]
+            .checked_add(options.before[axis])
+            .and_then(|size| size.checked_add(options.after[axis]));
+        let last = kernel[axis].checked_sub(1).and_then(|k| k.checked_mul(options.dilation[axis]));
+        let rest = last.and_then(|last| padded?.checked_sub(last)?.checked_sub(1));
+        shape.push(rest.ok_or_else(refused)? / options.stride[axis] + 1);
+    }
+    limit([&shape[..], &w.shape[1..]].concat())?;
+    let zero = Cell::from_bits(dtype, 0);
+    let mut cells = Vec::with_capacity(count(&shape));
+    for_each_index(&shape, |out| {
+        let first_input = out[1] / (outputs / groups) * inputs;
+        let mut products = Vec::new();
+        for_each_index(&w.shape[1..], |at| {
+            let weight = w.cells[position(&[&[out[1]], at].concat(), &w.shape)];
+            let mut source = vec![out[0], first_input + at[0]];
+            let mut is_inside = true;
+            for axis in 0..rank {
+                let padded =
+                    out[2 + axis] * options.stride[axis] + at[1 + axis] * options.dilation[axis];
+                let place = padded.wrapping_sub(options.before[axis]);
+                is_inside &= place < sizes[axis];
+                source.push(place);
+            }
+            let element = if is_inside { x.cells[position(&source, &x.shape)] } else { zero };
+            products.push(product(dtype, element, weight));
+        });
+        cells.push(total(dtype, call.sums, &products));
+    });
+    Ok(Value::new(dtype, shape, cells))
+}
+
+/// The transposed convolution: each element of the image adds its products to the result.
+pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
+    let (dtype, x, w) = factors(call)?;
+    let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);
+    let ([n, channels, sizes @ ..], [inputs, per_group, kernel @ ..]) =
+        (&x.shape[..], &w.shape[..])
+    else {
+        return Err(refused());
+    };
+    let rank = kernel.len();
+    let options = options(call, rank)?;
+    let added = super::counts(call.args.ints(4), rank, 0)?;
+    let groups = options.groups;
+    if rank == 0 || sizes.len() != rank || inputs != channels || inputs % groups != 0 {
+        return Err(refused());
+    }
+    let mut shape = vec![*n, per_group.checked_mul(groups).ok_or_else(refused)?];
+    for axis in 0..rank {
+        let size = || {
+            let last = sizes[axis].checked_sub(1)?.checked_mul(options.stride[axis])?;
+            let reach = kernel[axis].checked_sub(1)?.checked_mul(options.dilation[axis])?;
+            let whole = last.checked_add(reach)?.checked_add(added[axis])?.checked_add(1)?;
+            whole.checked_sub(options.before[axis])?.checked_sub(options.after[axis])
+        };
+        shape.push(size().filter(|size| *size != 0).ok_or_else(refused)?);
+    }
+    limit([&shape[..], &w.shape[1..]].concat())?;
+    let mut groups_of: Vec<Vec<Cell>> = vec![Vec::new(); count(&shape)];
+    for_each_index(&x.shape, |at| {
+        let element = x.cells[position(at, &x.shape)];
+        let group = at[1] / (inputs / groups);
+        for_each_index(&w.shape[1..], |offset| {
+            let mut target = vec![at[0], group * per_group + offset[0]];
+            for axis in 0..rank {
+                let place =
+                    at[2 + axis] * options.stride[axis] + offset[1 + axis] * options.dilation[axis];
+                target.push(place.wrapping_sub(options.before[axis]));
+            }
+            if target.iter().zip(&shape).all(|(place, size)| place < size) {
+                let weight = w.cells[position(&[&[at[1]], offset].concat(), &w.shape)];
+                groups_of[position(&target, &shape)].push(product(dtype, element, weight));
+            }
+        });
+    });
+    // Other elements are products with the zeros between and around those of the image.
+    let cells = groups_of.iter().map(|products| total(dtype, call.sums, products)).collect();
+    Ok(Value::new(dtype, shape, cells))
+}
