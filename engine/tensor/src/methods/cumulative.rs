@@ -7,7 +7,7 @@ use crate::{Error, Scalar, Tensor};
 
 /// The longest axis along which each element is a reduction of its own. Longer ones are divided
 /// into blocks of this size, since the work grows with the square.
-const BLOCK: i64 = 256;
+const BLOCK: i64 = 64;
 
 /// A reduction that can run along an axis.
 #[derive(Clone, Copy)]
