@@ -67,11 +67,10 @@ pub(crate) fn pair_at(seed: u64, index: u64) -> Option<(Feature, Feature)> {
 
 /// Draws a pair, or none, which is the smallest choice.
 pub(crate) fn draw_pair<C: Choices>(choices: &mut C) -> Option<(Feature, Feature)> {
-    if !choices.one_in(EVERY as u32) {
-        return None;
-    }
+    let is_drawn = choices.one_in(EVERY as u32);
+    // Drawn in any case, so that the program after it stays the same without a pair.
     let number = choices.below((rare_count() + Pairs::POSSIBLE) as u32) as usize;
-    Some(match number.checked_sub(rare_count()) {
+    is_drawn.then(|| match number.checked_sub(rare_count()) {
         None => rare_pair(number),
         Some(number) => Pairs::pair(number),
     })
