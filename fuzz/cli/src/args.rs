@@ -262,13 +262,14 @@ pub(crate) enum Command {
     /// Each cell of the second table names the devices by their first letters; `-` means that the
     /// op is allowed, but never ran. --holes lists the combinations that are possible but never
     /// occurred. With --pairs, features and their pairs are counted in generated programs instead,
-    /// and the pairs that never occurred are listed.
+    /// and the pairs that never occurred are listed; with --methods, the methods that they call.
     ///
     /// Exit codes: 2 if a rule never fired; holes and missing pairs are not findings.
     ///
     /// Examples:
     ///   gradiff coverage --holes
     ///   gradiff coverage --pairs 20000
+    ///   gradiff coverage --methods 20000
     #[command(verbatim_doc_comment)]
     Coverage(Coverage),
     /// List the planted faults, after a check that each can be applied to the sources.
@@ -526,8 +527,12 @@ pub(crate) struct Coverage {
     /// that never occurred in a statement and its sources.
     #[arg(long, conflicts_with_all = ["files", "holes"])]
     pub(crate) pairs: Option<u64>,
+    /// Count the methods that this many generated programs call instead, by dtype, and list the
+    /// dtypes that a method takes but that never occurred.
+    #[arg(long, conflicts_with_all = ["files", "holes", "pairs"])]
+    pub(crate) methods: Option<u64>,
     /// The seed of the generated programs.
-    #[arg(long, default_value_t = 1, requires = "pairs")]
+    #[arg(long, default_value_t = 1, conflicts_with = "files")]
     pub(crate) seed: u64,
     /// Allow folders without cases, or no programs.
     #[arg(long)]

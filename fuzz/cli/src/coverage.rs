@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use gradiff_check::{At, Coverage, DEVICES};
-use gradiff_corpus::{Case, DType};
-use gradiff_gen::{Feature, Features, Pairs};
+use gradiff_corpus::{Case, DType, Method};
+use gradiff_gen::{Calls, Feature, Features, Lane, Pairs};
 use serde_json::{Value, json};
 
 use crate::args::Coverage as Options;
@@ -21,6 +21,10 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     if let Some(programs) = options.pairs {
         crate::case::check_count(programs, "programs", options.allow_empty)?;
         return Ok(measure_pairs(options, programs));
+    }
+    if let Some(programs) = options.methods {
+        crate::case::check_count(programs, "programs", options.allow_empty)?;
+        return Ok(measure_methods(options, programs));
     }
     let cases: Vec<Case> = if options.files.is_empty() {
         gradiff_check::embedded_cases()
@@ -80,6 +84,46 @@ fn measure_pairs(options: &Options, programs: u64) -> Status {
     }
     outln!("feature pairs: {} of {} in {programs} programs", pairs.seen(), Pairs::POSSIBLE);
     unseen.iter().for_each(|(a, b)| outln!("  {} with {}", a.name(), b.name()));
+    Status::Clean
+}
+
+/// Counts the methods that generated programs of their lane call, by dtype. A dtype that a method
+/// takes but that never occurred is not a finding, since the programs are random.
+fn measure_methods(options: &Options, programs: u64) -> Status {
+    let config = gradiff_gen::Config { lanes: vec![Lane::Methods], ..Default::default() };
+    let mut calls = Calls::default();
+    for index in 0..programs {
+        calls.add(&gradiff_gen::program_at(options.seed, index, &config).program);
+    }
+    let holes = calls.holes().into_iter().map(|(method, dtype)| {
+        format!("{} {}", method.row().name, dtype.map_or("at all", DType::name))
+    });
+    let holes: Vec<String> = holes.collect();
+    if options.json {
+        let row = |method: Method| {
+            let counts = DType::ALL.map(|dtype| {
+                let count = calls.is_possible(method, dtype).then(|| calls.count(method, dtype));
+                (dtype.name().to_string(), json!(count))
+            });
+            (method.row().name.to_string(), Value::Object(counts.into_iter().collect()))
+        };
+        let counts = Value::Object(Method::ALL.into_iter().map(row).collect());
+        let seed = options.seed;
+        outln!("{}", json!({"programs": programs, "seed": seed, "calls": counts, "never": holes}));
+        return Status::Clean;
+    }
+    outln!("calls by dtype of the first source; - if the method takes it, but it never occurred");
+    outln!("{:18}{}", "", DType::ALL.map(|dtype| format!("{:>7}", dtype.name())).concat());
+    for method in Method::ALL {
+        let cell = |dtype| match (calls.is_possible(method, dtype), calls.count(method, dtype)) {
+            (false, _) => format!("{:>7}", ""),
+            (true, 0) => format!("{:>7}", "-"),
+            (true, count) => format!("{count:7}"),
+        };
+        outln!("{:18}{}", method.row().name, DType::ALL.map(cell).concat().trim_end());
+    }
+    outln!("never occurred in {programs} programs: {}", holes.len());
+    holes.iter().for_each(|hole| outln!("  {hole}"));
     Status::Clean
 }
 

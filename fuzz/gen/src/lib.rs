@@ -3,6 +3,7 @@
 //! In: `Choices` and limits. Out: programs, view sequences and index expressions that are valid by
 //! construction and whose results are seldom undefined. Computes no element and knows no engine.
 
+mod calls;
 mod cases;
 mod choices;
 mod config;
@@ -24,6 +25,7 @@ mod transfer;
 mod values;
 mod views;
 
+pub use calls::Calls;
 pub use cases::{ExprsCase, ProgramCase, ViewsCase};
 pub use choices::{ByteChoices, Choices, Exhaustive, Recorder, Replay, SeedChoices, case_seed};
 pub use config::{Config, Lane, Op};

@@ -16,7 +16,7 @@ const PRODUCTS: usize = 16;
 impl<C: Choices> Builder<'_, C> {
     /// Adds a matrix product of an existing value and a new one.
     pub(super) fn draw_matmul(&mut self) -> Option<ValueId> {
-        let x = self.pick(|tensor, _| !tensor.shape.is_empty() && tensor.dtype != DType::Bool)?;
+        let x = self.pick(|tensor, _| !tensor.shape.is_empty())?;
         let TensorType { dtype, shape } = self.type_of(x).clone();
         let (k, rows) = shape.split_last()?;
         let spare = (PRODUCTS * self.limit / shapes::count(&shape).max(1)).clamp(1, 40);
@@ -40,7 +40,7 @@ impl<C: Choices> Builder<'_, C> {
         if self.limit < shapes::count(&other) {
             other = vec![*k];
         }
-        let second = if self.choices.one_in(4) { self.dtype() } else { dtype };
+        let second = self.factor_dtype_beside(dtype)?;
         let y = self.fresh(second, other);
         self.push_products(Method::Matmul, x, y, *k, Vec::new(), false)
     }
@@ -49,9 +49,7 @@ impl<C: Choices> Builder<'_, C> {
     pub(super) fn draw_convolution(&mut self, method: Method) -> Option<ValueId> {
         let is_transposed = method == Method::ConvTranspose2d;
         let found = self.pick(|tensor, _| {
-            (3..=4).contains(&tensor.shape.len())
-                && tensor.dtype != DType::Bool
-                && !tensor.shape[2..].contains(&0)
+            (3..=4).contains(&tensor.shape.len()) && !tensor.shape[2..].contains(&0)
         });
         let is_existing = found.is_some() && self.choices.one_in(2);
         let (image, dtype, shape) = match found.filter(|_| is_existing) {
@@ -68,7 +66,7 @@ impl<C: Choices> Builder<'_, C> {
                 (None, dtype, shape)
             }
         };
-        if dtype == DType::Bool || self.limit < shapes::count(&shape) || !self.has_room(3) {
+        if self.limit < shapes::count(&shape) || !self.has_room(3) {
             return None;
         }
         let rank = shape.len() - 2;
@@ -88,7 +86,7 @@ impl<C: Choices> Builder<'_, C> {
         if is_transposed {
             args.push(Arg::Ints(self.numbers_of_windows(rank, 0, 2)));
         }
-        let second = if self.choices.one_in(4) { self.dtype() } else { dtype };
+        let second = self.factor_dtype_beside(dtype)?;
         let count = weight[1..].iter().product::<usize>().max(1);
         let terms = if is_transposed { count / outputs.max(1) * shape[1].max(1) } else { count };
         let image_type = TensorType { dtype, shape };
@@ -109,6 +107,14 @@ impl<C: Choices> Builder<'_, C> {
             }
         };
         self.push_products(method, image, weights, terms, args, true)
+    }
+
+    /// Draws the dtype of a second factor, mostly that of the first one; bool has no products, but
+    /// is promoted.
+    fn factor_dtype_beside(&mut self, dtype: DType) -> Option<DType> {
+        let is_same = dtype != DType::Bool && !self.choices.one_in(4);
+        let second = if is_same { dtype } else { self.dtype() };
+        (promote(dtype, second) != DType::Bool).then_some(second)
     }
 
     /// Adds pooling over the last axes of a value.
