@@ -32,7 +32,13 @@ fn approximation_error(format: &Format, ulps: f64, size: f64) -> f64 {
 
 /// Returns the result of an op with the center `value`, the error `inherited` from its sources, and
 /// an error of its own of `ulps` at the larger of its magnitude and `scale`.
-fn approximate_result(dtype: DType, value: f64, inherited: f64, ulps: f64, scale: f64) -> Cell {
+pub(crate) fn approximate_result(
+    dtype: DType,
+    value: f64,
+    inherited: f64,
+    ulps: f64,
+    scale: f64,
+) -> Cell {
     let format = format(dtype);
     let size = (value.abs() + inherited).max(scale);
     let radius = inherited + approximation_error(format, ulps, size);

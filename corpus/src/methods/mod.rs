@@ -8,6 +8,7 @@
 //! An axis may be negative: it then counts from the last one, which is -1.
 
 mod cumulative;
+mod elementwise;
 mod movement;
 mod reduction;
 mod windows;
@@ -223,6 +224,124 @@ methods! {
         [kernel: Ints, stride: Ints, dilation: Ints, padding: Ints, ceil_mode: Flag,
          count_include_pad: Flag]
         windows::mean_pool;
+
+    // Elementwise functions. The result has the dtype of the source. f16 and bf16 are computed in
+    // f32 and rounded once. NaN gives NaN. Numbers take the dtype of the first source. An error of
+    // n ulps is relative to the exact result; for f64, 4 ulps are added to each bound.
+    /// `|x|`; +0 for a zero of either sign, wrapping for the smallest integer. Integers and floats.
+    Abs "abs" 1 [] elementwise::number;
+    /// -1, 0 or 1 as x is negative, zero or positive; +0 for a zero of either sign, NaN for NaN.
+    /// Integers and floats.
+    Sign "sign" 1 [] elementwise::number;
+    /// `x * x`, rounded once; integers wrap. Integers and floats.
+    Square "square" 1 [] elementwise::number;
+    /// The lesser of `max` and the greater of `x` and `min`: `max` if `max < min`. NaN if any of
+    /// the three is NaN; a zero that equals a bound may have either sign. Integers and floats.
+    Clamp "clamp" 1 [min: Number, max: Number] elementwise::number;
+    /// The integer nearest to x in the direction of 0, with the sign of x. Infinities stay.
+    /// Integers, which stay, and floats.
+    Trunc "trunc" 1 [] elementwise::number;
+    /// The largest integer that is at most x; a zero has the sign of x. As `trunc`.
+    Floor "floor" 1 [] elementwise::number;
+    /// The smallest integer that is at least x; a zero has the sign of x. As `trunc`.
+    Ceil "ceil" 1 [] elementwise::number;
+    /// The integer nearest to x, the even one of two; a zero has the sign of x. As `trunc`.
+    Round "round" 1 [] elementwise::number;
+    /// Whether x is NaN, as bool; false for integers and bool. All dtypes.
+    IsNan "isnan" 1 [] elementwise::predicate;
+    /// Whether x is an infinity of either sign, as bool; false for integers and bool. All dtypes.
+    IsInf "isinf" 1 [] elementwise::predicate;
+    /// Whether x is neither NaN nor an infinity, as bool; true for integers and bool. All dtypes.
+    IsFinite "isfinite" 1 [] elementwise::predicate;
+    /// The magnitude of x with the sign of y, also that of a zero; NaN if x or y is NaN, whose sign
+    /// means nothing. Floats, promoted and broadcast.
+    CopySign "copysign" 2 [] elementwise::floats;
+    /// `value` where the second source, a mask of bool, is true, else x. Broadcast. All dtypes.
+    MaskedFill "masked_fill" 2 [value: Number] elementwise::masked;
+    /// `x + (y - x) * weight`: the difference, product and sum are each rounded, or later. Sources
+    /// x, y, weight. Floats, promoted and broadcast.
+    Lerp "lerp" 3 [] elementwise::floats;
+    /// `max(x, 0)`; a zero may have either sign. Integers and floats.
+    Relu "relu" 1 [] elementwise::number;
+    /// `min(max(x, 0), 6)`, as `clamp`. Floats.
+    Relu6 "relu6" 1 [] elementwise::float;
+    /// `min(max(x, min), max)`, as `clamp`. Floats.
+    HardTanh "hardtanh" 1 [min: Number, max: Number] elementwise::float;
+    /// `slope * x` for x below 0, else x. Floats.
+    LeakyRelu "leaky_relu" 1 [slope: Number] elementwise::float;
+    /// `min(max(x + 3, 0), 6) / 6`, within 2 ulps. Floats.
+    HardSigmoid "hardsigmoid" 1 [] elementwise::float;
+    /// `x * hardsigmoid(x)`, within 3 ulps; NaN for -inf, the product of an infinity and 0. Floats.
+    HardSwish "hardswish" 1 [] elementwise::float;
+    /// `x / (1 + |x|)`, within 2 ulps; NaN for infinities, the quotient of two. Floats.
+    SoftSign "softsign" 1 [] elementwise::float;
+    /// `e^x`, within 2 ulps. Floats.
+    Exp "exp" 1 [] elementwise::float;
+    /// The natural logarithm, within 3 ulps; -inf for zeros, NaN below. Floats.
+    Log "log" 1 [] elementwise::float;
+    /// The logarithm to base 10, within 3 ulps; -inf for zeros, NaN below. Floats.
+    Log10 "log10" 1 [] elementwise::float;
+    /// `1 / sqrt(x)`, both rounded; an infinity with the sign of a zero, NaN below. Floats.
+    Rsqrt "rsqrt" 1 [] elementwise::float;
+    /// `1 / (1 + e^-x)`, within 3 ulps; a subnormal result may be 0. Floats.
+    Sigmoid "sigmoid" 1 [] elementwise::float;
+    /// The hyperbolic tangent, within 4 ulps. Floats.
+    Tanh "tanh" 1 [] elementwise::float;
+    /// `x * sigmoid(x)`, within 4 ulps and the smallest subnormal number times x; NaN for -inf, the
+    /// product of an infinity and 0. Floats.
+    Silu "silu" 1 [] elementwise::float;
+    /// `log(1 + e^(beta * x)) / beta`: the product and the quotient are rounded, the logarithm is
+    /// within 4 ulps. `beta` must be finite and above 0. Floats.
+    Softplus "softplus" 1 [beta: Number] elementwise::float_scaled;
+    /// `log(sigmoid(x))`, within 4 ulps; -0 for inf. Floats.
+    LogSigmoid "logsigmoid" 1 [] elementwise::float;
+    /// `alpha * (e^x - 1)` for x below 0, else x. The difference is within 3 ulps, the product is
+    /// rounded. Floats.
+    Elu "elu" 1 [alpha: Number] elementwise::float;
+    /// `alpha * (e^(x / alpha) - 1)` for x below 0, else x, as `elu`. `alpha` must be finite and
+    /// above 0. Floats.
+    Celu "celu" 1 [alpha: Number] elementwise::float_scaled;
+    /// 1.0507 times `elu` with the alpha 1.67326, the numbers of tinygrad. Floats.
+    Selu "selu" 1 [] elementwise::float;
+    /// `x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2`, tinygrad's approximation of x times
+    /// the normal distribution, within 4 ulps of itself and what 6 roundings of the argument of
+    /// tanh and the smallest subnormal number of the factor make. NaN for -inf, the product of an
+    /// infinity and 0. Floats.
+    Gelu "gelu" 1 [] elementwise::float;
+    /// `x * sigmoid(1.702 * x)`, as `gelu` with 3 roundings of the argument. Floats.
+    QuickGelu "quick_gelu" 1 [] elementwise::float;
+    /// `x * tanh(log(1 + e^x))`, within 5 ulps and two of the smallest subnormal number times x;
+    /// NaN for -inf. Floats.
+    Mish "mish" 1 [] elementwise::float;
+    /// The cosine of x in radians, within 6 ulps of 1; NaN for infinities. Floats.
+    Cos "cos" 1 [] elementwise::float;
+    /// The quotient of `sin` and `cos`, each within its bound; NaN for infinities. Floats.
+    Tan "tan" 1 [] elementwise::float;
+    /// The hyperbolic sine, within 4 ulps. Floats.
+    Sinh "sinh" 1 [] elementwise::float;
+    /// The hyperbolic cosine, within 4 ulps. Floats.
+    Cosh "cosh" 1 [] elementwise::float;
+    /// The inverse of `sinh`, within 5 ulps. Floats.
+    Asinh "asinh" 1 [] elementwise::float;
+    /// The inverse of `cosh` that is not negative, within 5 ulps; NaN below 1. Floats.
+    Acosh "acosh" 1 [] elementwise::float;
+    /// The inverse of `tanh`, within 5 ulps; infinities for -1 and 1, NaN beyond. Floats.
+    Atanh "atanh" 1 [] elementwise::float;
+    /// The error function, `2/sqrt(pi)` times the integral of `e^(-t^2)` from 0 to x, within 4
+    /// ulps. Floats.
+    Erf "erf" 1 [] elementwise::float;
+    /// The inverse of the sine, from -pi/2 to pi/2, within 4 ulps; NaN beyond -1 and 1. Floats.
+    Asin "asin" 1 [] elementwise::float;
+    /// The inverse of the cosine, from 0 to pi, within 4 ulps; NaN beyond -1 and 1. Floats.
+    Acos "acos" 1 [] elementwise::float;
+    /// The inverse of the tangent, from -pi/2 to pi/2, within 4 ulps. Floats.
+    Atan "atan" 1 [] elementwise::float;
+    /// `log(e^x + e^y)`, within 4 ulps of the largest of its magnitude, those of x and y, and 1; an
+    /// infinity where the larger of x and y is. Floats, promoted and broadcast.
+    LogAddExp "logaddexp" 2 [] elementwise::floats;
+    /// The remainder `x - trunc(x / y) * y`, exact, with the sign of x, also that of a zero; x for
+    /// an infinite y, NaN for an infinite x or a zero y. Floats, promoted and broadcast.
+    Fmod "fmod" 2 [] elementwise::floats;
 }
 
 impl Method {

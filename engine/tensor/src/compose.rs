@@ -102,11 +102,11 @@ impl Tensor {
         })
     }
 
-    /// Natural logarithm. Floats.
+    /// Natural logarithm; f16 and bf16 are computed in f32. Floats.
     /// # Errors
     /// If the dtype is not a float.
     pub fn log(&self) -> Result<Tensor, Error> {
-        self.log2()?.mul(std::f64::consts::LN_2)
+        self.compute_in_f32("log", |x| x.log2()?.mul(std::f64::consts::LN_2))
     }
 
     /// `max(x, 0)`. Integers and floats.

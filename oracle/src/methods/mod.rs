@@ -2,7 +2,11 @@
 //! the elements so far, a convolution the sum over its window. How an engine composes them is of
 //! no concern here.
 
+mod activation;
+mod approximation;
 mod cumulative;
+mod elementary;
+mod elementwise;
 mod movement;
 mod pooling;
 mod products;
@@ -38,6 +42,56 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::ConvTranspose2d => products::transposed_convolution(call),
         Method::MaxPool2d => pooling::largest(call),
         Method::AvgPool2d => pooling::mean(call),
+
+        Method::Abs => elementwise::abs(call),
+        Method::Sign => elementwise::sign(call),
+        Method::Square => elementwise::square(call),
+        Method::Clamp => elementwise::clamp(call),
+        Method::Trunc => elementwise::whole(call, f64::trunc),
+        Method::Floor => elementwise::whole(call, f64::floor),
+        Method::Ceil => elementwise::whole(call, f64::ceil),
+        Method::Round => elementwise::whole(call, f64::round_ties_even),
+        Method::IsNan => elementwise::is(call, elementwise::Class::Nan),
+        Method::IsInf => elementwise::is(call, elementwise::Class::Infinite),
+        Method::IsFinite => elementwise::is(call, elementwise::Class::Finite),
+        Method::CopySign => elementwise::copysign(call),
+        Method::MaskedFill => elementwise::masked_fill(call),
+        Method::Lerp => elementwise::lerp(call),
+        Method::Relu => elementwise::relu(call),
+        Method::Relu6 => activation::relu6(call),
+        Method::HardTanh => elementwise::clamp_floats(call),
+        Method::LeakyRelu => activation::leaky_relu(call),
+        Method::HardSigmoid => elementwise::float(call, activation::hardsigmoid),
+        Method::HardSwish => elementwise::float(call, activation::hardswish),
+        Method::SoftSign => elementwise::float(call, activation::softsign),
+        Method::Exp => elementwise::float(call, elementary::exp),
+        Method::Log => elementwise::float(call, elementary::log),
+        Method::Log10 => elementwise::float(call, elementary::log10),
+        Method::Rsqrt => elementwise::float(call, elementary::rsqrt),
+        Method::Sigmoid => elementwise::float(call, activation::sigmoid),
+        Method::Tanh => elementwise::float(call, elementary::tanh),
+        Method::Silu => elementwise::float(call, activation::silu),
+        Method::Softplus => activation::softplus(call),
+        Method::LogSigmoid => elementwise::float(call, activation::logsigmoid),
+        Method::Elu => activation::elu(call),
+        Method::Celu => activation::celu(call),
+        Method::Selu => elementwise::float(call, activation::selu),
+        Method::Gelu => elementwise::float(call, activation::gelu),
+        Method::QuickGelu => elementwise::float(call, activation::quick_gelu),
+        Method::Mish => elementwise::float(call, activation::mish),
+        Method::Cos => elementwise::float(call, elementary::cos),
+        Method::Tan => elementwise::float(call, elementary::tan),
+        Method::Sinh => elementwise::float(call, elementary::sinh),
+        Method::Cosh => elementwise::float(call, elementary::cosh),
+        Method::Asinh => elementwise::float(call, elementary::asinh),
+        Method::Acosh => elementwise::float(call, elementary::acosh),
+        Method::Atanh => elementwise::float(call, elementary::atanh),
+        Method::Erf => elementwise::float(call, elementary::erf),
+        Method::Asin => elementwise::float(call, elementary::asin),
+        Method::Acos => elementwise::float(call, elementary::acos),
+        Method::Atan => elementwise::float(call, elementary::atan),
+        Method::LogAddExp => elementary::logaddexp(call),
+        Method::Fmod => elementwise::fmod(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

@@ -1,7 +1,11 @@
 //! Methods that are composed of others, a file for each family. The harness judges each by its
 //! definition in the oracle; a row of `corpus/src/methods` says what it takes.
 
+mod activation;
 mod cumulative;
+mod elementary;
+mod elementwise;
+mod fmod;
 mod movement;
 mod reduction;
 mod windows;

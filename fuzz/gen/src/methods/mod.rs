@@ -1,7 +1,10 @@
 //! Draws methods: sources that fit, and legal arguments with their edge cases (negative axes,
 //! empty lists, sizes around those of the axis).
 
+mod activation;
 mod cumulative;
+mod elementwise;
+mod floats;
 mod movement;
 mod reduction;
 mod windows;
@@ -23,6 +26,53 @@ impl<C: Choices> Builder<'_, C> {
             Method::Matmul => self.draw_matmul(),
             Method::Conv2d | Method::ConvTranspose2d => self.draw_convolution(method),
             Method::MaxPool2d | Method::AvgPool2d => self.draw_pool(method),
+
+            Method::Abs
+            | Method::Sign
+            | Method::Square
+            | Method::Trunc
+            | Method::Floor
+            | Method::Ceil
+            | Method::Round
+            | Method::Relu => self.draw_elementwise(method),
+            Method::Clamp | Method::HardTanh => self.draw_clamp(method),
+            Method::IsNan | Method::IsInf | Method::IsFinite => self.draw_predicate(method),
+            Method::CopySign => self.draw_copysign(),
+            Method::MaskedFill => self.draw_masked_fill(),
+            Method::Lerp => self.draw_lerp(),
+            Method::Relu6 => self.draw_relu6(),
+            Method::LeakyRelu => self.draw_leaky_relu(),
+            Method::LogAddExp => self.draw_logaddexp(),
+            Method::Fmod => self.draw_fmod(),
+            Method::HardSigmoid
+            | Method::HardSwish
+            | Method::SoftSign
+            | Method::Exp
+            | Method::Log
+            | Method::Log10
+            | Method::Rsqrt
+            | Method::Sigmoid
+            | Method::Tanh
+            | Method::Silu
+            | Method::Softplus
+            | Method::LogSigmoid
+            | Method::Elu
+            | Method::Celu
+            | Method::Selu
+            | Method::Gelu
+            | Method::QuickGelu
+            | Method::Mish
+            | Method::Cos
+            | Method::Tan
+            | Method::Sinh
+            | Method::Cosh
+            | Method::Asinh
+            | Method::Acosh
+            | Method::Atanh
+            | Method::Erf
+            | Method::Asin
+            | Method::Acos
+            | Method::Atan => self.draw_function(method),
         }
     }
 

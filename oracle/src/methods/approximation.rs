@@ -1,0 +1,150 @@
+//! Functions that an engine approximates: from a function of real numbers and the error that it may
+//! have, the set of legal results. Knows no particular function.
+
+use gradiff_corpus::DType;
+
+use crate::arithmetic::propagated;
+use crate::cell::{Cell, Real, Reason};
+use crate::format::pow2;
+use crate::transcendental::approximate_result;
+
+/// Additional ulps for f64, in which the oracle computes the centers, too.
+const F64_ULPS: f64 = 4.0;
+/// Error of a center relative to its magnitude, where it is compared with another one.
+const CENTER: f64 = pow2(-50);
+
+/// The error that an approximation may have: so many ulps of its result or, where that is larger,
+/// of `scale`.
+#[derive(Clone, Copy)]
+pub(super) struct Error {
+    pub(super) ulps: f64,
+    pub(super) scale: f64,
+}
+
+impl Error {
+    /// An error of so many ulps of the result.
+    pub(super) const fn ulps(ulps: f64) -> Error {
+        Error { ulps, scale: 0.0 }
+    }
+}
+
+/// Returns `f(x)` for a function that is monotone, with the bounds that it has at the ends of those
+/// of x. Where `f` is NaN, x is outside of the domain; where it is infinite, it overflows.
+pub(super) fn monotone(dtype: DType, x: Cell, error: Error, f: impl Fn(f64) -> f64) -> Cell {
+    let spread = |real: &Real, value: f64| {
+        let (low, high) = (f(real.lower()), f(real.upper()));
+        (value - low).abs().max((high - value).abs())
+    };
+    approximate(dtype, x, error, &f, spread, |_| 0.0)
+}
+
+/// Returns `f(x)` for a function whose derivative is at most `slope` in magnitude. `extra` of x is
+/// an absolute error in addition to `error`.
+pub(super) fn lipschitz(
+    dtype: DType,
+    x: Cell,
+    error: Error,
+    slope: f64,
+    f: impl Fn(f64) -> f64,
+    extra: impl Fn(f64) -> f64,
+) -> Cell {
+    approximate(dtype, x, error, &f, |real, _| slope * (real.radius + real.lo.abs()), extra)
+}
+
+/// Returns the result with the center `value`, the error `inherited` and one of its own.
+pub(super) fn result(dtype: DType, value: f64, inherited: f64, error: Error) -> Cell {
+    let ulps = error.ulps + if dtype == DType::F64 { F64_ULPS } else { 0.0 };
+    approximate_result(dtype, value, inherited, ulps, error.scale)
+}
+
+/// Returns `f(x)`, where `spread` gives from an inexact x and the center the error inherited.
+fn approximate(
+    dtype: DType,
+    x: Cell,
+    error: Error,
+    f: &impl Fn(f64) -> f64,
+    spread: impl Fn(&Real, f64) -> f64,
+    extra: impl Fn(f64) -> f64,
+) -> Cell {
+    if let Some(cell) = propagated(&[x]) {
+        return cell;
+    }
+    let real = match x {
+        Cell::Real(real) => real,
+        Cell::Inf { negative, .. } => {
+            let value = f(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
+            return match value == 0.0 {
+                true => Cell::zero(Some(value.is_sign_negative())),
+                false => at_point(dtype, value, 0.0, error, false),
+            };
+        }
+        Cell::Int(_) | Cell::Nan(_) | Cell::Unspecified(_) => panic!("{x:?} is not a float"),
+    };
+    let value = f(real.hi);
+    if real.is_zero() && value == 0.0 {
+        // An odd function keeps the sign of a zero.
+        let is_known = !real.sign_free || f(0.0).to_bits() == f(-0.0).to_bits();
+        return Cell::zero(is_known.then_some(value.is_sign_negative()));
+    }
+    if real.is_exact() {
+        return at_point(dtype, value, extra(real.hi), error, true);
+    }
+    let ends = [f(real.lower()), f(real.upper())];
+    match ends.iter().filter(|end| end.is_nan()).count() {
+        0 if !value.is_nan() => {}
+        2 if value.is_nan() => return Cell::nan(),
+        _ => return Cell::Unspecified(Reason::Straddle),
+    }
+    if ends.iter().any(|end| end.is_infinite()) {
+        return Cell::Unspecified(Reason::Overflow);
+    }
+    let extra = extra(real.lower()).max(extra(real.upper()));
+    result(dtype, value, spread(&real, value) + extra + CENTER * value.abs(), error)
+}
+
+/// Returns the result at an exact argument, or at an infinity.
+fn at_point(dtype: DType, value: f64, extra: f64, error: Error, overflowed: bool) -> Cell {
+    if value.is_nan() {
+        Cell::nan()
+    } else if value.is_infinite() {
+        Cell::Inf { negative: value < 0.0, overflowed }
+    } else {
+        result(dtype, value, extra, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ERROR: Error = Error::ulps(1.0);
+
+    fn contains(cell: Cell, value: f64) -> bool {
+        matches!(cell, Cell::Real(real) if real.lower() <= value && value <= real.upper())
+    }
+
+    #[test]
+    fn bounds_of_a_monotone_function_are_those_at_the_ends() {
+        let ball = Cell::Real(Real::ball(1.0, 0.0, 0.5));
+        let cell = monotone(DType::F32, ball, ERROR, f64::exp);
+        assert!(contains(cell, 0.5f64.exp()) && contains(cell, 1.5f64.exp()));
+        assert!(!contains(cell, 1.6f64.exp()));
+        let cell = lipschitz(DType::F32, ball, ERROR, 1.0, f64::cos, |_| 0.0);
+        assert!(contains(cell, 0.5f64.cos()) && contains(cell, 1.5f64.cos()));
+        assert!(!contains(cell, 1.1));
+    }
+
+    #[test]
+    fn domains_zeros_and_infinities_are_told_apart() {
+        let log = |x| monotone(DType::F32, x, ERROR, f64::ln);
+        assert!(matches!(log(Cell::exact(-1.0)), Cell::Nan(None)));
+        let straddling = Cell::Real(Real::ball(1.0, 0.0, 2.0));
+        assert_eq!(log(straddling), Cell::Unspecified(Reason::Straddle));
+        let sinh = |x| monotone(DType::F32, x, ERROR, f64::sinh);
+        assert_eq!(sinh(Cell::exact(-0.0)).bits(DType::F32), Some(0x8000_0000));
+        assert_eq!(sinh(Cell::zero(None)), Cell::zero(None));
+        assert!(matches!(sinh(Cell::exact(-1e4)), Cell::Inf { negative: true, .. }));
+        assert_eq!(sinh(Cell::infinity(true)), Cell::infinity(true));
+        assert!(contains(monotone(DType::F32, Cell::infinity(false), ERROR, f64::tanh), 1.0));
+    }
+}
