@@ -60,7 +60,7 @@ fn pairs(pairs: &[(usize, usize)]) -> Vec<(i64, i64)> {
 }
 
 /// A literal as the engine's scalar.
-fn scalar(literal: &Literal) -> Scalar {
+pub(crate) fn scalar(literal: &Literal) -> Scalar {
     match literal {
         Literal::Bool(value) => Scalar::Bool(*value),
         Literal::Int(value) => Scalar::Int(*value),

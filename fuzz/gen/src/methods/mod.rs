@@ -1,8 +1,11 @@
 //! Draws methods: sources that fit, and legal arguments with their edge cases (negative axes,
 //! empty lists, sizes around those of the axis).
 
+mod creation;
 mod cumulative;
+mod indexing;
 mod movement;
+mod ordering;
 mod reduction;
 
 use gradiff_corpus::{Arg, Method, Statement, ValueId};
@@ -19,6 +22,40 @@ impl<C: Choices> Builder<'_, C> {
             Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
             Method::Min => self.draw_smallest(),
             Method::Roll => self.draw_roll(),
+            Method::Stack => self.draw_stack(),
+            Method::Squeeze
+            | Method::Unsqueeze
+            | Method::Transpose
+            | Method::Flatten
+            | Method::Unflatten
+            | Method::Repeat
+            | Method::RepeatInterleave
+            | Method::Split
+            | Method::Chunk
+            | Method::Unfold
+            | Method::Diagonal
+            | Method::Diag
+            | Method::Triu
+            | Method::Tril
+            | Method::Slice
+            | Method::PadReflect
+            | Method::PadReplicate
+            | Method::PadCircular
+            | Method::ShrinkTo
+            | Method::PadTo
+            | Method::Movedim => self.draw_movement(method),
+            Method::Linspace => self.draw_linspace(),
+            Method::ArangeFloat => self.draw_arange(),
+            Method::Eye | Method::Tri => self.draw_matrix(method),
+            Method::OneHot => self.draw_one_hot(),
+            Method::IndexSelect => self.draw_index_select(),
+            Method::Scatter | Method::ScatterAdd | Method::ScatterAmax => self.draw_scatter(method),
+            Method::Sort | Method::Argsort | Method::Topk | Method::TopkIndices => {
+                self.draw_sort(method)
+            }
+            Method::Argmax | Method::Argmin => self.draw_extreme_position(method),
+            Method::Cummin => self.draw_cummin(),
+            Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
         }
     }
 

@@ -97,6 +97,19 @@ impl Draw {
         }
     }
 
+    /// The number of an axis, negative half of the time, and the axis: `None` if there is none.
+    fn axis_number(&mut self, rank: usize) -> (i64, Option<usize>) {
+        let rank = rank as i64;
+        let number = match self.below(12) {
+            0 => rank,
+            1 => -rank - 1,
+            2 => self.pick(&[i64::MAX, i64::MIN, 1 << 32, -1 << 31]),
+            _ => self.below(2 * rank.max(1) as usize) as i64 - rank,
+        };
+        let axis = (-rank..rank).contains(&number).then(|| number.rem_euclid(rank) as usize);
+        (number, axis)
+    }
+
     /// Axes of a shape in any order: in most cases each once.
     fn axes(&mut self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).collect();
@@ -511,34 +524,38 @@ fn from_slice(draw: &mut Draw) -> Call {
 fn transpose(draw: &mut Draw) -> Call {
     let source = draw.source_type();
     let (x, rank) = (draw.tensor(&source), source.shape.len());
+    let ((number0, axis0), (number1, axis1)) = (draw.axis_number(rank), draw.axis_number(rank));
     let mut shape = source.shape.clone();
-    let expected = (rank >= 2).then(|| {
-        shape.swap(rank - 2, rank - 1);
+    let expected = axis0.zip(axis1).map(|(axis0, axis1)| {
+        shape.swap(axis0, axis1);
         TensorType { shape, ..source.clone() }
     });
-    call(format!("transpose of {source:?}"), expected, move || x.transpose())
+    let label = format!("transpose of {source:?}, axes {number0} and {number1}");
+    call(label, expected, move || x.transpose(number0, number1))
 }
 
 fn squeeze(draw: &mut Draw) -> Call {
     let source = draw.source_type();
-    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let x = draw.tensor(&source);
+    let (number, axis) = draw.axis_number(source.shape.len());
     let mut shape = source.shape.clone();
-    let expected = (shape.get(axis) == Some(&1)).then(|| {
+    let expected = axis.filter(|axis| shape[*axis] == 1).map(|axis| {
         shape.remove(axis);
         TensorType { shape, ..source.clone() }
     });
-    call(format!("squeeze of {source:?}, axis {axis}"), expected, move || x.squeeze(axis))
+    call(format!("squeeze of {source:?}, axis {number}"), expected, move || x.squeeze(number))
 }
 
 fn unsqueeze(draw: &mut Draw) -> Call {
     let source = draw.source_type();
-    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let x = draw.tensor(&source);
+    let (number, axis) = draw.axis_number(source.shape.len() + 1);
     let mut shape = source.shape.clone();
-    let expected = (axis <= shape.len()).then(|| {
+    let expected = axis.map(|axis| {
         shape.insert(axis, 1);
         TensorType { shape, ..source.clone() }
     });
-    call(format!("unsqueeze of {source:?}, axis {axis}"), expected, move || x.unsqueeze(axis))
+    call(format!("unsqueeze of {source:?}, axis {number}"), expected, move || x.unsqueeze(number))
 }
 
 /// The shape to which both shapes broadcast, if there is one.
@@ -613,9 +630,9 @@ fn softmax(draw: &mut Draw) -> Call {
     if draw.one_in(2) {
         source.dtype = draw.pick(&[DType::F32, DType::BF16]);
     }
-    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
-    let is_legal = source.dtype.is_float() && axis < source.shape.len();
-    let expected = is_legal.then(|| source.clone());
+    let x = draw.tensor(&source);
+    let (axis, found) = draw.axis_number(source.shape.len());
+    let expected = found.filter(|_| source.dtype.is_float()).map(|_| source.clone());
     if draw.one_in(2) {
         return call(format!("log_softmax of {source:?} along {axis}"), expected, move || {
             x.log_softmax(axis)
