@@ -55,7 +55,7 @@ pub(super) fn flatten(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     if shape.is_empty() {
         return shaped(srcs, vec![1]);
     }
-    let merged = shape[start..=end].iter().fold(1usize, |product, size| product * size);
+    let merged = shape[start..=end].iter().product();
     shape.splice(start..=end, [merged]);
     shaped(srcs, shape)
 }

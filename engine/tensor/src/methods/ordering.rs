@@ -23,8 +23,8 @@ impl Tensor {
     /// # use gradiff_tensor::{Engine, Tensor};
     /// # let engine = Engine::new("interp")?;
     /// let x = Tensor::from_slice(&[3], &[2.0, f32::NAN, 1.0])?;
-    /// assert_eq!(x.sort(0, false)?.to_text(&engine)?, "[1.0, 2.0, nan]");
-    /// assert_eq!(x.sort(0, true)?.to_text(&engine)?, "[nan, 2.0, 1.0]");
+    /// assert_eq!(x.sort(0, false)?.to_text(&engine)?, "[1.0, 2.0, NaN]");
+    /// assert_eq!(x.sort(0, true)?.to_text(&engine)?, "[NaN, 2.0, 1.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn sort(&self, axis: i64, descending: bool) -> Result<Tensor, Error> {

@@ -65,10 +65,15 @@ impl<C: Choices> Builder<'_, C> {
         self.choices.below(limit as u32 + 1) as usize
     }
 
-    /// Draws a float dtype if the lane allows results that are rounded.
+    /// Draws a float dtype of the configuration if the lane allows results that are rounded.
     fn drawn_float(&mut self) -> Option<DType> {
-        let dtype = self.dtype();
-        (self.policy.inexact && dtype.is_float() && self.config.max_rank > 0).then_some(dtype)
+        let floats = || self.config.dtypes.iter().filter(|dtype| dtype.is_float());
+        let count = floats().count();
+        if count == 0 || !self.policy.inexact || self.config.max_rank == 0 {
+            return None;
+        }
+        let nth = self.choices.below(count as u32) as usize;
+        floats().nth(nth).copied()
     }
 }
 
