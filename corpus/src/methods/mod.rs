@@ -270,8 +270,8 @@ methods! {
         creation::linspace;
     /// Floats `start + i * step` for i in `0..ceil((stop - start) / step)`, which is computed in
     /// f64; none if that is negative. The error is at most 4 roundings of `|start| + |i * step|`,
-    /// and none where the step, the product and the sum are representable; f16 and bf16 are computed
-    /// in f32 and then rounded. A zero may have either sign. The step is not 0, and
+    /// and none where the step, the product and the sum are representable; f16 and bf16 are
+    /// computed in f32 and then rounded. A zero may have either sign. The step is not 0, and
     /// `|start| + count * |step|` is finite in the dtype.
     ArangeFloat "arange_float" 0 [dtype: DType, start: Number, stop: Number, step: Number]
         creation::arange;
@@ -315,11 +315,11 @@ methods! {
     Argmin "argmin" 1 [axis: Int, keepdim: Flag] ordering::position;
     /// The smallest element up to each position along an axis; NaN from the first NaN on.
     Cummin "cummin" 1 [axis: Int] cumulative::kept;
-    /// True where an element along `axes` is not 0 (true for bool; NaN is not 0); false if there are
-    /// none.
+    /// True where an element along `axes` is not 0 (true for bool; NaN is not 0); false if there
+    /// are none.
     Any "any" 1 [axes: Ints, keepdim: Flag] ordering::truth;
-    /// True where all elements along `axes` are not 0 (true for bool; NaN is not 0); true if there are
-    /// none.
+    /// True where all elements along `axes` are not 0 (true for bool; NaN is not 0); true if there
+    /// are none.
     All "all" 1 [axes: Ints, keepdim: Flag] ordering::truth;
     /// The number (i32) of elements along `axes` that are not 0; NaN is not 0.
     CountNonzero "count_nonzero" 1 [axes: Ints, keepdim: Flag] ordering::number;

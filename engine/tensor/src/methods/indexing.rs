@@ -165,8 +165,8 @@ impl Tensor {
 /// The writes to each position along an axis of a tensor.
 struct Hits {
     axis: usize,
-    /// The shape is that of the tensor and a last axis, which runs along the axis of the index: true
-    /// where the index there is the position.
+    /// The shape is that of the tensor and a last axis, which runs along the axis of the index:
+    /// true where the index there is the position.
     mask: Tensor,
 }
 
