@@ -186,6 +186,16 @@ impl Tensor {
         }
         let mut sizes = vec![1; counts.len() - self.rank()];
         sizes.extend(self.shape());
+        if let Some(at) = (0..sizes.len()).find(|at| counts[*at] == 0 || sizes[*at] == 0) {
+            // Of an empty axis, any number of repeats is empty, however large.
+            let product = |axis: usize| sizes[axis].checked_mul(counts[axis]);
+            let shape =
+                (0..sizes.len()).map(|axis| if axis == at { Some(0) } else { product(axis) });
+            return match shape.collect::<Option<Vec<i64>>>() {
+                Some(shape) => Tensor::zeros(self.dtype(), &shape),
+                None => invalid(format!("repeat {:?} by {counts:?}: too large", self.shape())),
+            };
+        }
         let interleaved = |first: &dyn Fn(i64) -> i64| -> Vec<i64> {
             counts.iter().zip(&sizes).flat_map(|(count, size)| [first(*count), *size]).collect()
         };
@@ -209,6 +219,9 @@ impl Tensor {
     pub fn repeat_interleave(&self, count: i64, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("repeat_interleave", axis, self.shape())?;
         let mut shape = self.shape().to_vec();
+        if shape[axis] == 0 && 0 <= count {
+            return Ok(self.clone());
+        }
         shape.insert(axis + 1, 1);
         let narrow = self.reshape(&shape)?;
         shape[axis + 1] = count;

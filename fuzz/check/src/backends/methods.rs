@@ -36,8 +36,8 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Repeat => x.repeat(args.ints(0)),
         Method::RepeatInterleave => x.repeat_interleave(args.int(0), args.int(1)),
         Method::Stack => Tensor::stack(srcs, args.int(0)),
-        Method::Split => Ok(part(x.split(args.ints(0), args.int(1))?, args.int(2))),
-        Method::Chunk => Ok(part(x.chunk(args.int(0), args.int(1))?, args.int(2))),
+        Method::Split => part(x.split(args.ints(0), args.int(1))?, args.int(2)),
+        Method::Chunk => part(x.chunk(args.int(0), args.int(1))?, args.int(2)),
         Method::Unfold => x.unfold(args.int(0), args.int(1), args.int(2)),
         Method::Diagonal => x.diagonal(args.int(0), args.int(1), args.int(2)),
         Method::Diag => x.diag(args.int(0)),
@@ -82,9 +82,10 @@ fn created(method: Method, args: Args<'_>) -> Result<Tensor, Error> {
     }
 }
 
-/// Part `number`, which typing has found to exist.
-fn part(mut parts: Vec<Tensor>, number: i64) -> Tensor {
-    parts.swap_remove(number as usize)
+/// Part `number`.
+fn part(parts: Vec<Tensor>, number: i64) -> Result<Tensor, Error> {
+    let found = usize::try_from(number).ok().and_then(|number| parts.get(number).cloned());
+    found.ok_or_else(|| Error::Invalid(format!("there is no part {number} of {}", parts.len())))
 }
 
 /// The first two arguments, lists of one length, as pairs.

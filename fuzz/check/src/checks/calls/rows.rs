@@ -2,8 +2,8 @@
 
 use gradiff::{Element, Engine, Error, Scalar, Tensor};
 use gradiff_corpus::{
-    BinaryOp, DType, Literal, Operand, ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId,
-    literal_bits, promote, statement_type,
+    Arg, ArgKind, Arity, BinaryOp, DType, Literal, Method, Operand, ReduceOp, Shape, Statement,
+    TensorType, UnaryOp, ValueId, literal_bits, promote, statement_type,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 53] = [
+pub(super) const ROWS: [(&str, Row); 54] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -27,6 +27,7 @@ pub(super) const ROWS: [(&str, Row); 53] = [
     ("permute and flip", Row::Call(axes)),
     ("cat", Row::Call(cat)),
     ("gather", Row::Call(gather)),
+    ("methods", Row::Call(method)),
     ("reshape", Row::Call(reshape)),
     ("expand", Row::Call(expand)),
     ("pad", Row::Call(pad)),
@@ -318,6 +319,48 @@ fn ternary(draw: &mut Draw) -> Call {
         _ => Statement::MulAcc { srcs },
     };
     typed(draw, &types, statement)
+}
+
+/// A call of a method of the table. No legal result is near the limits of the corpus, which allows
+/// fewer elements than the API; numbers by a step could be, so there are none.
+fn method(draw: &mut Draw) -> Call {
+    let mut x = draw.source_type();
+    if x.count() > 64 {
+        x.shape = draw.shape();
+    }
+    let method = match draw.pick(&Method::ALL) {
+        Method::ArangeFloat => Method::Linspace,
+        method => method,
+    };
+    let row = method.row();
+    let count = match row.arity {
+        Arity::Exactly(count) => count,
+        Arity::List => 1 + draw.below(3),
+    };
+    let mut types: Vec<TensorType> = Vec::with_capacity(count);
+    for number in 0..count {
+        types.push(if number == 0 || draw.one_in(2) { x.clone() } else { draw.similar_type(&x) });
+    }
+    if count == 3 && draw.one_in(2) {
+        types[1].dtype = draw.pick(&[DType::I32, DType::U64, DType::I8]);
+    }
+    let length = if draw.one_in(3) { draw.below(3) } else { x.shape.len() };
+    let mut number = || match draw.below(12) {
+        0 => draw.pick(&[i64::MIN, i64::MAX, 1 << 62, -1 << 62]),
+        _ => draw.below(9) as i64 - 3,
+    };
+    let mut args = Vec::with_capacity(row.parameters.len());
+    for (_, kind) in row.parameters {
+        args.push(match kind {
+            ArgKind::Int => Arg::Int(number()),
+            ArgKind::Ints => Arg::Ints((0..length).map(|_| number()).collect()),
+            ArgKind::Flag => Arg::Flag(number() > 0),
+            ArgKind::Number => Arg::Number(Literal::Int(number().into())),
+            ArgKind::DType => Arg::DType(x.dtype),
+        });
+    }
+    let srcs = (0..count as u32).map(ValueId).collect();
+    typed(draw, &types, Statement::Method { method, srcs, args })
 }
 
 fn cast_statement(draw: &mut Draw) -> Call {
