@@ -199,9 +199,14 @@ def method(statement, values):
     if name not in METHODS:
         raise Skip(f"no {name} here")
     for key, value in arguments.items():
-        if isinstance(value, dict):
-            first = NAMES[values[statement["srcs"][0]].dtype]
-            arguments[key] = value.get("dtype") or literal(value, first)
+        if not isinstance(value, dict):
+            continue
+        if "dtype" in value:
+            arguments[key] = dtype_of(value["dtype"])
+        elif statement["srcs"]:
+            arguments[key] = literal(value, NAMES[values[statement["srcs"][0]].dtype])
+        else:
+            arguments[key] = float(literal(value, "f64"))
     srcs = [values[i] for i in statement["srcs"]]
     if name in PROMOTED:
         common = promote(*(NAMES[src.dtype] for src in srcs))

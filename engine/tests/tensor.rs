@@ -227,7 +227,7 @@ fn composed_functions_compute_their_meaning() {
     check(|| Tensor::scalar(DType::F32, 88.0)?.exp(), "1.6516363e38");
     // e^12 exceeds the largest f16.
     check(|| Tensor::scalar(DType::F16, -12.0)?.sigmoid()?.cmpne(0), "true");
-    check(|| grid().transpose()?.unsqueeze(0)?.squeeze(0), "[[1, 4], [2, 5], [3, 6]]");
+    check(|| grid().transpose(-2, -1)?.unsqueeze(0)?.squeeze(0), "[[1, 4], [2, 5], [3, 6]]");
     let engine = engine();
     assert_eq!(ints(&[1], &[3]).add(4).unwrap().item::<i32>(&engine).unwrap(), 7);
     let array = grid().to_ndarray::<i32>(&engine).unwrap();
@@ -334,7 +334,7 @@ fn available_devices_agree_on_a_sample() {
         let engine = Engine::new(row.name).unwrap();
         let turned = grid().flip(&[1]).unwrap().reshape(&[3, 2]).unwrap().flip(&[0]).unwrap();
         assert_eq!(turned.to_text(&engine).unwrap(), "[[5, 4], [1, 6], [3, 2]]", "{}", row.name);
-        let product = grid().matmul(&grid().transpose().unwrap()).unwrap();
+        let product = grid().matmul(&grid().transpose(-2, -1).unwrap()).unwrap();
         assert_eq!(product.to_text(&engine).unwrap(), "[[14, 32], [32, 77]]", "{}", row.name);
         let wrapped = Tensor::from_slice(&[1], &[200u8]).unwrap().mul(2).unwrap().floordiv(3);
         assert_eq!(wrapped.unwrap().to_text(&engine).unwrap(), "[48]", "{}", row.name);

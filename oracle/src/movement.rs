@@ -37,7 +37,7 @@ pub(crate) fn broadcast_positions(from: &[usize], to: &[usize]) -> Vec<usize> {
 }
 
 /// Returns, for every index of `to`, the position of the source index that `map` computes.
-fn gather_positions(
+pub(crate) fn gather_positions(
     from: &[usize],
     to: &[usize],
     mut map: impl FnMut(&[usize], &mut [usize]),

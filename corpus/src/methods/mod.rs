@@ -7,9 +7,12 @@
 //!
 //! An axis may be negative: it then counts from the last one, which is -1.
 
+mod creation;
 mod cumulative;
 mod elementwise;
+mod indexing;
 mod movement;
+mod ordering;
 mod reduction;
 mod windows;
 
@@ -342,6 +345,132 @@ methods! {
     /// The remainder `x - trunc(x / y) * y`, exact, with the sign of x, also that of a zero; x for
     /// an infinite y, NaN for an infinite x or a zero y. Floats, promoted and broadcast.
     Fmod "fmod" 2 [] elementwise::floats;
+    // Movement.
+    /// The source without an axis of size 1.
+    Squeeze "squeeze" 1 [axis: Int] movement::squeeze;
+    /// The source with a new axis of size 1, which is number `axis` of the result.
+    Unsqueeze "unsqueeze" 1 [axis: Int] movement::unsqueeze;
+    /// Exchanges two axes, which may be the same.
+    Transpose "transpose" 1 [axis0: Int, axis1: Int] movement::transpose;
+    /// Merges the axes from `start` to `end`, both included, into one, in row-major order. A scalar
+    /// has the axes 0 and -1 here, which become one axis of size 1.
+    Flatten "flatten" 1 [start: Int, end: Int] movement::flatten;
+    /// Splits an axis into axes of these sizes, in row-major order. One of them may be -1: it is
+    /// the size of the axis divided by the product of the others, which must not be 0.
+    Unflatten "unflatten" 1 [axis: Int, sizes: Ints] movement::unflatten;
+    /// Repeats the whole of the source `counts[i]` times along axis i. If there are more counts
+    /// than axes, the source gets axes of size 1 before its first.
+    Repeat "repeat" 1 [counts: Ints] movement::repeat;
+    /// Repeats each element along an axis: the element at `i` is at `i * count` to
+    /// `i * count + count - 1` of the result.
+    RepeatInterleave "repeat_interleave" 1 [count: Int, axis: Int] movement::repeat_interleave;
+    /// Stacks sources of one dtype and shape along a new axis, which is number `axis` of the
+    /// result.
+    Stack "stack" list [axis: Int] movement::stack;
+    /// Part number `part` of the parts of these sizes, whose sum is the size of the axis.
+    Split "split" 1 [sizes: Ints, axis: Int, part: Int] movement::split;
+    /// Part number `part` of the parts that have the size `ceil(size / count)` along an axis, but
+    /// for the last one, which may be smaller; there may be fewer than `count`. An empty axis has
+    /// `count` empty parts. `count` is 1 to 65536.
+    Chunk "chunk" 1 [count: Int, axis: Int, part: Int] movement::chunk;
+    /// Windows of `size` elements that begin at each multiple of `step` and lie within the axis,
+    /// whose size becomes their number; the positions in the window are a new last axis.
+    Unfold "unfold" 1 [axis: Int, size: Int, step: Int] movement::unfold;
+    /// The elements whose index on `axis1` is that on `axis0` plus `offset`, as a new last axis;
+    /// both axes are removed.
+    Diagonal "diagonal" 1 [offset: Int, axis0: Int, axis1: Int] movement::diagonal;
+    /// The square matrix that has a vector on diagonal `offset` and 0 elsewhere; of a matrix, its
+    /// diagonal `offset`.
+    Diag "diag" 1 [offset: Int] movement::diag;
+    /// Keeps the elements of matrices (the last two axes) on and above a diagonal: those whose
+    /// column is at least `row + diagonal`. The others are 0.
+    Triu "triu" 1 [diagonal: Int] movement::triangle;
+    /// Keeps the elements of matrices (the last two axes) on and below a diagonal: those whose
+    /// column is at most `row + diagonal`. The others are 0.
+    Tril "tril" 1 [diagonal: Int] movement::triangle;
+    /// NumPy's basic indexing: axis i of the first axes keeps the indices that Python's
+    /// `range(size)[starts[i]:stops[i]:steps[i]]` has. Negative starts and stops count from the
+    /// end; both are clipped to the axis; no step is 0.
+    Slice "slice" 1 [starts: Ints, stops: Ints, steps: Ints] movement::slice;
+    /// Extends each axis by `before` and `after` elements, reflected at its first and last element,
+    /// which are not repeated. The counts are less than the size of the axis.
+    PadReflect "pad_reflect" 1 [before: Ints, after: Ints] movement::pad_reflect;
+    /// Extends each axis by copies of its first and last element. An axis that is extended is not
+    /// empty.
+    PadReplicate "pad_replicate" 1 [before: Ints, after: Ints] movement::pad_replicate;
+    /// Extends each axis periodically: by its last `before` and first `after` elements. The counts
+    /// are at most the size of the axis.
+    PadCircular "pad_circular" 1 [before: Ints, after: Ints] movement::pad_circular;
+    /// Keeps the first `sizes[i]` elements of axis i.
+    ShrinkTo "shrink_to" 1 [sizes: Ints] movement::shrink_to;
+    /// Adds zeros (false for bool) after the last element of axis i, so that its size is
+    /// `sizes[i]`.
+    PadTo "pad_to" 1 [sizes: Ints] movement::pad_to;
+    /// Moves axis `from[i]` to number `to[i]` of the result; the other axes keep their order.
+    Movedim "movedim" 1 [from: Ints, to: Ints] movement::movedim;
+    // Creation.
+    /// `count` equidistant floats: element `i` is
+    /// `((count - 1 - i) * start + i * stop) / (count - 1)`. `start` and `stop` are rounded to the
+    /// dtype, in which they and their difference are finite; they are the first and the last
+    /// element. The error of the others is at most 4 roundings of the larger of both; f16 and bf16
+    /// are computed in f32 and then rounded. A zero may have either sign.
+    Linspace "linspace" 0 [dtype: DType, start: Number, stop: Number, count: Int]
+        creation::linspace;
+    /// Floats `start + i * step` for i in `0..ceil((stop - start) / step)`, which is computed in
+    /// f64; none if that is negative. The error is at most 4 roundings of `|start| + |i * step|`,
+    /// and none where the step, the product and the sum are representable; f16 and bf16 are
+    /// computed in f32 and then rounded. A zero may have either sign. The step is not 0, and
+    /// `|start| + count * |step|` is finite in the dtype.
+    ArangeFloat "arange_float" 0 [dtype: DType, start: Number, stop: Number, step: Number]
+        creation::arange;
+    /// A matrix of ones on the main diagonal, and zeros.
+    Eye "eye" 0 [dtype: DType, rows: Int, columns: Int] creation::matrix;
+    /// A matrix of ones where the column is at most `row + diagonal`, and zeros.
+    Tri "tri" 0 [dtype: DType, rows: Int, columns: Int, diagonal: Int] creation::matrix;
+    // Indexing.
+    /// 1 (i32) at the position along a new last axis of size `classes` that each integer names, 0
+    /// elsewhere: all zeros for an integer that is negative or not below `classes`.
+    OneHot "one_hot" 1 [classes: Int] indexing::one_hot;
+    /// The elements at the positions along an axis that the second source names, integers of one
+    /// axis; 0 where the index is negative or not below the size of the axis.
+    IndexSelect "index_select" 2 [axis: Int] indexing::index_select;
+    /// The first source after `out[.., index[.., j, ..], ..] = src[.., j, ..]` along an axis for
+    /// the index and src, the second and third source. Of several writes to a position the last one
+    /// in row-major order stays; an index that is negative or not below the size of the axis writes
+    /// nothing. Index and src have one shape, that of the first source but for the axis; dtypes of
+    /// the first source and src are equal.
+    Scatter "scatter" 3 [axis: Int] indexing::scatter;
+    /// As `scatter`, but elements are added to what is there. Integers wrap at their own width; f16
+    /// and bf16 are added in f32 and rounded once. Not bool.
+    ScatterAdd "scatter_add" 3 [axis: Int] indexing::scatter_add;
+    /// As `scatter`, but the largest of the elements and what is there stays; NaN if one is NaN.
+    ScatterAmax "scatter_amax" 3 [axis: Int] indexing::scatter;
+    // Ordering.
+    /// The elements along an axis, of at most 16384 elements, in ascending or descending order.
+    /// Equal elements, such as zeros of both signs, keep their order; NaN is above all numbers and
+    /// equal to NaN. Elements are copied bit by bit.
+    Sort "sort" 1 [axis: Int, descending: Flag] ordering::sorted;
+    /// The positions (i32) along an axis of the elements in the order of `sort`.
+    Argsort "argsort" 1 [axis: Int, descending: Flag] ordering::positions;
+    /// The first `k` elements in the order of `sort`, descending for the largest.
+    Topk "topk" 1 [k: Int, axis: Int, largest: Flag] ordering::first;
+    /// The positions (i32) of the elements of `topk`.
+    TopkIndices "topk_indices" 1 [k: Int, axis: Int, largest: Flag] ordering::first_positions;
+    /// The position (i32) along an axis of its largest element: the first of equal ones, and of the
+    /// first NaN if there is one. The axis is not empty.
+    Argmax "argmax" 1 [axis: Int, keepdim: Flag] ordering::position;
+    /// The position (i32) along an axis of its smallest element, as `argmax`.
+    Argmin "argmin" 1 [axis: Int, keepdim: Flag] ordering::position;
+    /// The smallest element up to each position along an axis; NaN from the first NaN on.
+    Cummin "cummin" 1 [axis: Int] cumulative::kept;
+    /// True where an element along `axes` is not 0 (true for bool; NaN is not 0); false if there
+    /// are none.
+    Any "any" 1 [axes: Ints, keepdim: Flag] ordering::truth;
+    /// True where all elements along `axes` are not 0 (true for bool; NaN is not 0); true if there
+    /// are none.
+    All "all" 1 [axes: Ints, keepdim: Flag] ordering::truth;
+    /// The number (i32) of elements along `axes` that are not 0; NaN is not 0.
+    CountNonzero "count_nonzero" 1 [axes: Ints, keepdim: Flag] ordering::number;
 }
 
 impl Method {
@@ -390,6 +519,14 @@ pub fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     }
 }
 
+/// Returns a number of axes or elements as a size.
+///
+/// # Errors
+/// It is negative.
+pub(crate) fn size(number: i64) -> Result<usize, String> {
+    usize::try_from(number).map_err(|_| format!("{number} must not be negative"))
+}
+
 /// Returns the axes that `axes` mean, in the same order.
 ///
 /// # Errors
@@ -411,11 +548,14 @@ mod tests {
     #[test]
     fn names_are_unique_and_no_names_of_operations() {
         for method in Method::ALL {
-            let name = method.row().name;
-            assert_eq!(Method::from_name(name), Some(method));
-            let error = crate::parse(&format!("a = {name}\noutput a\n")).unwrap_err();
-            assert!(error.message.contains("a value"), "{name}: {error}");
+            assert_eq!(Method::from_name(method.row().name), Some(method));
         }
+        let error = crate::parse("a = unknown\noutput a\n").unwrap_err().message;
+        let list = error.split(['(', ')']).nth(1).expect("the message lists the operations");
+        let mut words: Vec<&str> = list.split(' ').collect();
+        words.sort_unstable();
+        assert!(words.windows(2).all(|pair| pair[0] != pair[1]), "{list}");
+        assert!(Method::ALL.iter().all(|method| words.contains(&method.row().name)), "{list}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(super) fn extreme(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType
 }
 
 /// Returns the shape without these axes, or with size 1 there if they are kept.
-fn reduced(shape: &[usize], axes: &[usize], keepdim: bool) -> Shape {
+pub(super) fn reduced(shape: &[usize], axes: &[usize], keepdim: bool) -> Shape {
     let size = |(axis, size): (usize, &usize)| match axes.contains(&axis) {
         true => keepdim.then_some(1),
         false => Some(*size),

@@ -1,4 +1,4 @@
-//! Functions that are composed of the ops of the other files: matmul, mean, softmax and the like.
+//! Functions that are composed of the ops of the other files: matmul, mean, exp and the like.
 
 use gradiff_graph::DType;
 
@@ -31,50 +31,6 @@ impl Tensor {
             DType::Bool => Tensor::full(dtype, shape, true),
             _ => Tensor::full(dtype, shape, 1),
         }
-    }
-
-    /// Exchanges the last two axes.
-    /// # Errors
-    /// If there are fewer than two axes.
-    pub fn transpose(&self) -> Result<Tensor, Error> {
-        let rank = self.rank();
-        if rank < 2 {
-            return invalid(format!("transpose {:?}: it needs at least two axes", self.shape()));
-        }
-        let mut axes: Vec<usize> = (0..rank).collect();
-        axes.swap(rank - 2, rank - 1);
-        self.permute(&axes)
-    }
-
-    /// Removes an axis of size 1.
-    /// # Errors
-    /// If the axis does not exist or has another size.
-    pub fn squeeze(&self, axis: usize) -> Result<Tensor, Error> {
-        if self.shape().get(axis) != Some(&1) {
-            return invalid(format!(
-                "squeeze axis {axis} of {:?}: its size must be 1",
-                self.shape()
-            ));
-        }
-        let mut shape = self.shape().to_vec();
-        shape.remove(axis);
-        self.reshape(&shape)
-    }
-
-    /// Inserts an axis of size 1 before axis `axis`.
-    /// # Errors
-    /// If `axis` is above the rank.
-    pub fn unsqueeze(&self, axis: usize) -> Result<Tensor, Error> {
-        if self.rank() < axis {
-            return invalid(format!(
-                "unsqueeze axis {axis} of {:?}: the axis may be at most {}",
-                self.shape(),
-                self.rank()
-            ));
-        }
-        let mut shape = self.shape().to_vec();
-        shape.insert(axis, 1);
-        self.reshape(&shape)
     }
 
     /// Mean along `axes`. Floats.
@@ -121,37 +77,6 @@ impl Tensor {
     /// If the dtype is not a float.
     pub fn sigmoid(&self) -> Result<Tensor, Error> {
         self.compute_in_f32("sigmoid", |x| x.neg()?.exp()?.add(1)?.recip())
-    }
-
-    /// `e^x` divided by its sum along `axis`, with one division per row. Floats. Elements far below
-    /// the largest of their row become 0, with the logarithm -inf;
-    /// [`log_softmax`](Tensor::log_softmax) is finite there.
-    /// # Errors
-    /// If the dtype is not a float, or the axis does not exist.
-    pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
-        let weights = self.sub(&self.max(&[axis])?)?.exp()?;
-        weights.mul(&weights.sum(&[axis])?.recip()?)
-    }
-
-    /// The natural logarithm of [`softmax`](Tensor::softmax), `x - m - log(sum of e^(x - m))` for
-    /// the largest element m along `axis`; finite wherever `x - m` is. f16 and bf16 are computed in
-    /// f32. Floats.
-    /// # Errors
-    /// If the dtype is not a float, or the axis does not exist.
-    ///
-    /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
-    /// let x = Tensor::from_slice(&[2], &[0f32, 1000.0])?;
-    /// assert_eq!(x.softmax(0)?.log()?.to_vec::<f32>(&engine)?, [f32::NEG_INFINITY, 0.0]);
-    /// assert_eq!(x.log_softmax(0)?.to_vec::<f32>(&engine)?, [-1000.0, 0.0]);
-    /// # Ok::<(), gradiff_tensor::Error>(())
-    /// ```
-    pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
-        self.compute_in_f32("log_softmax", |x| {
-            let shifted = x.sub(&x.max(&[axis])?)?;
-            shifted.sub(&shifted.exp()?.sum(&[axis])?.log()?)
-        })
     }
 
     /// Applies a function of floats. f16 and bf16 are computed in f32, and the result is rounded

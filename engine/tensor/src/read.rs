@@ -24,7 +24,7 @@ impl Tensor {
     pub fn read(&self) -> Result<Vec<u8>, Error> {
         match (self.buffer(), self.constant()) {
             (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()?),
-            (None, Some(value)) => self.repeat(value),
+            (None, Some(value)) => self.repeated_bytes(value),
             _ => invalid(format!("read of {self:?}: it has not been computed; call realize")),
         }
     }
@@ -41,7 +41,7 @@ impl Tensor {
     }
 
     /// The bytes of a tensor of this shape whose elements are all `value`.
-    fn repeat(&self, value: Constant) -> Result<Vec<u8>, Error> {
+    fn repeated_bytes(&self, value: Constant) -> Result<Vec<u8>, Error> {
         let elements = self.size_elements();
         let mut bytes = Vec::new();
         let is_small = elements <= MAX_BUFFER_ELEMENTS;

@@ -112,7 +112,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Draws the index of a gather along `axis`: mostly an existing value if one fits, else new
     /// data, most of them in range.
-    fn index(&mut self, shape: &[usize], axis: usize) -> Option<ValueId> {
+    pub(crate) fn index(&mut self, shape: &[usize], axis: usize) -> Option<ValueId> {
         let found = self.pick(|tensor, fact| {
             let rank = tensor.shape.len();
             let fits = tensor.dtype.is_int() && rank == shape.len() && fact.err == 0.0;

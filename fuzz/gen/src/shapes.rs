@@ -78,7 +78,7 @@ impl Palette {
 }
 
 /// Draws a divisor of `number` (at least 1), with equal probabilities.
-fn divisor<C: Choices>(choices: &mut C, number: usize) -> usize {
+pub(crate) fn divisor<C: Choices>(choices: &mut C, number: usize) -> usize {
     // Each small divisor has a large cofactor, except a square root.
     let is_divisor = |size: &usize| number.is_multiple_of(*size);
     let small = || (1..).take_while(|size| size * size <= number).filter(is_divisor);

@@ -4,10 +4,13 @@
 
 mod activation;
 mod approximation;
+mod creation;
 mod cumulative;
 mod elementary;
 mod elementwise;
+mod indexing;
 mod movement;
+mod ordering;
 mod pooling;
 mod products;
 mod reduction;
@@ -92,6 +95,47 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::Atan => elementwise::float(call, elementary::atan),
         Method::LogAddExp => elementary::logaddexp(call),
         Method::Fmod => elementwise::fmod(call),
+        Method::Squeeze => movement::squeeze(call),
+        Method::Unsqueeze => movement::unsqueeze(call),
+        Method::Transpose => movement::transpose(call),
+        Method::Flatten => movement::flatten(call),
+        Method::Unflatten => movement::unflatten(call),
+        Method::Repeat => movement::repeat(call),
+        Method::RepeatInterleave => movement::repeat_interleave(call),
+        Method::Stack => movement::stack(call),
+        Method::Split => movement::split(call),
+        Method::Chunk => movement::chunk(call),
+        Method::Unfold => movement::unfold(call),
+        Method::Diagonal => movement::diagonal(call),
+        Method::Diag => movement::diag(call),
+        Method::Triu => movement::triu(call),
+        Method::Tril => movement::tril(call),
+        Method::Slice => movement::slice(call),
+        Method::PadReflect => movement::pad_reflect(call),
+        Method::PadReplicate => movement::pad_replicate(call),
+        Method::PadCircular => movement::pad_circular(call),
+        Method::ShrinkTo => movement::shrink_to(call),
+        Method::PadTo => movement::pad_to(call),
+        Method::Movedim => movement::movedim(call),
+        Method::Linspace => creation::linspace(call),
+        Method::ArangeFloat => creation::arange(call),
+        Method::Eye => creation::eye(call),
+        Method::Tri => creation::tri(call),
+        Method::OneHot => indexing::one_hot(call),
+        Method::IndexSelect => indexing::index_select(call),
+        Method::Scatter => indexing::scatter(call),
+        Method::ScatterAdd => indexing::scatter_add(call),
+        Method::ScatterAmax => indexing::scatter_amax(call),
+        Method::Sort => ordering::sort(call),
+        Method::Argsort => ordering::argsort(call),
+        Method::Topk => ordering::topk(call),
+        Method::TopkIndices => ordering::topk_indices(call),
+        Method::Argmax => ordering::argmax(call),
+        Method::Argmin => ordering::argmin(call),
+        Method::Cummin => ordering::cummin(call),
+        Method::Any => ordering::any(call),
+        Method::All => ordering::all(call),
+        Method::CountNonzero => ordering::count_nonzero(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

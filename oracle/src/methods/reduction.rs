@@ -20,7 +20,7 @@ pub(super) fn smallest(call: Call<'_>) -> Check<Value> {
     })
 }
 
-fn min(dtype: DType, a: Cell, b: Cell) -> Cell {
+pub(super) fn min(dtype: DType, a: Cell, b: Cell) -> Cell {
     match (a, b) {
         (Cell::Unspecified(_), _) => a,
         (_, Cell::Unspecified(_)) => b,
@@ -36,7 +36,7 @@ fn min(dtype: DType, a: Cell, b: Cell) -> Cell {
 }
 
 /// Reduces the elements of each group along `axes`. The axes are kept with size 1 or removed.
-fn over_axes(
+pub(super) fn over_axes(
     x: &Value,
     axes: &[i64],
     keepdim: bool,

@@ -2,12 +2,16 @@
 //! definition in the oracle; a row of `corpus/src/methods` says what it takes.
 
 mod activation;
+mod creation;
 mod cumulative;
 mod elementary;
 mod elementwise;
 mod fmod;
+mod indexing;
 mod movement;
+mod ordering;
 mod reduction;
+mod softmax;
 mod windows;
 
 pub use windows::{Conv, PerAxis, Pool};

@@ -24,7 +24,7 @@ impl Tensor {
     }
 
     /// Removes reduced axes, of size 1, unless they are to be kept.
-    fn without(&self, reduced: &[usize], axes: &Axes) -> Result<Tensor, Error> {
+    pub(super) fn without(&self, reduced: &[usize], axes: &Axes) -> Result<Tensor, Error> {
         if axes.are_kept() {
             return Ok(self.clone());
         }

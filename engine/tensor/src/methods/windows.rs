@@ -272,7 +272,7 @@ impl Tensor {
         let padding = options.padding.pairs(axes, "conv2d with padding")?;
         let stride = options.stride.numbers(axes, 1, "conv2d with stride")?;
         let dilation = options.dilation.numbers(axes, 1, "conv2d with dilation")?;
-        let padded = self.padded(&padding, self.zero())?;
+        let padded = self.padded_last(&padding, self.zero())?;
         let windows = padded.windows("conv2d", &weight.shape()[2..], &stride, &dilation)?;
         windows.convolved(weight, options.groups, axes)
     }
@@ -311,7 +311,7 @@ impl Tensor {
             let reach = Extent::reach(kernel, dilation[axis]).ok_or_else(too_large)? - 1;
             let before = reach - padding[axis].0;
             let after = (reach - padding[axis].1).saturating_add(added[axis]);
-            image = image.extended(2 + axis, before, after)?;
+            image = image.resized(2 + axis, before, after)?;
         }
         let ones = vec![1; axes];
         let windows = image.windows(name, &shape[2..], &ones, &dilation)?;
@@ -339,7 +339,8 @@ impl Tensor {
                 None => Scalar::Float(f64::NEG_INFINITY),
             },
         };
-        let padded = self.padded(&pooling.padding, smallest)?.ended(&pooling.beyond, smallest)?;
+        let padded =
+            self.padded_last(&pooling.padding, smallest)?.ended(&pooling.beyond, smallest)?;
         let windows =
             padded.windows("max_pool2d", &pooling.kernel, &pooling.stride, &pooling.dilation)?;
         windows.reduced_windows(pooling.kernel.len(), |x, axes| x.max(axes))
@@ -362,7 +363,7 @@ impl Tensor {
                 )?;
                 windows.reduced_windows(pooling.kernel.len(), |x, axes| x.sum(axes))
             };
-            let padded = x.padded(&pooling.padding, Scalar::Int(0))?;
+            let padded = x.padded_last(&pooling.padding, Scalar::Int(0))?;
             let total = sums(&padded)?;
             let is_partial = pooling.beyond.iter().any(|beyond| 0 < *beyond);
             if options.count_include_pad && !is_partial {
@@ -372,7 +373,7 @@ impl Tensor {
             let space = |shape: &[i64]| Tensor::ones(x.dtype(), &shape[first..]);
             let counted = match options.count_include_pad {
                 true => space(padded.shape())?,
-                false => space(x.shape())?.padded(&pooling.padding, Scalar::Int(0))?,
+                false => space(x.shape())?.padded_last(&pooling.padding, Scalar::Int(0))?,
             };
             total.div(&sums(&counted)?)
         })
@@ -406,7 +407,7 @@ impl Tensor {
     }
 
     /// Pads the last axes.
-    fn padded(&self, padding: &[(i64, i64)], value: Scalar) -> Result<Tensor, Error> {
+    fn padded_last(&self, padding: &[(i64, i64)], value: Scalar) -> Result<Tensor, Error> {
         if padding.iter().all(|pad| *pad == (0, 0)) {
             return Ok(self.clone());
         }
@@ -423,11 +424,11 @@ impl Tensor {
             ranges[first + axis].1 += (*beyond).min(0);
         }
         let pads: Vec<(i64, i64)> = beyond.iter().map(|beyond| (0, (*beyond).max(0))).collect();
-        self.shrink(&ranges)?.padded(&pads, value)
+        self.shrink(&ranges)?.padded_last(&pads, value)
     }
 
     /// Adds zeros before and after an axis; negative numbers remove elements.
-    fn extended(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
+    fn resized(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
         let size = self.shape()[axis];
         let (first, last) = ((-before).max(0), size.saturating_sub((-after).max(0)));
         if last < first {

@@ -3,7 +3,7 @@
 use gradiff::{Axes, Conv, Error, Pool, Tensor, keepdim};
 use gradiff_corpus::{Arg, Args, Method};
 
-use crate::backends::translate::scalar;
+use crate::backends::translate::{dtype, scalar};
 
 /// Calls a method on its sources.
 ///
@@ -11,12 +11,18 @@ use crate::backends::translate::scalar;
 /// The engine's error if it refuses the call.
 pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Tensor, Error> {
     let args = Args(args);
-    let x = srcs[0];
+    let Some(x) = srcs.first() else {
+        return created(method, args);
+    };
     let axes = |axes: usize, keep: usize| match args.flag(keep) {
         true => keepdim(args.ints(axes)),
         false => Axes::from(args.ints(axes)),
     };
     let number = |number: usize| scalar(&args.number(number));
+    let axis = |axis: usize, keep: usize| match args.flag(keep) {
+        true => keepdim(args.int(axis)),
+        false => Axes::from(args.int(axis)),
+    };
     match method {
         Method::Cumsum => x.cumsum(args.int(0)),
         Method::Cumprod => x.cumprod(args.int(0)),
@@ -80,7 +86,75 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Atan => x.atan(),
         Method::LogAddExp => x.logaddexp(srcs[1]),
         Method::Fmod => x.fmod(srcs[1]),
+        Method::Squeeze => x.squeeze(args.int(0)),
+        Method::Unsqueeze => x.unsqueeze(args.int(0)),
+        Method::Transpose => x.transpose(args.int(0), args.int(1)),
+        Method::Flatten => x.flatten(args.int(0), args.int(1)),
+        Method::Unflatten => x.unflatten(args.int(0), args.ints(1)),
+        Method::Repeat => x.repeat(args.ints(0)),
+        Method::RepeatInterleave => x.repeat_interleave(args.int(0), args.int(1)),
+        Method::Stack => Tensor::stack(srcs, args.int(0)),
+        Method::Split => part(x.split(args.ints(0), args.int(1))?, args.int(2)),
+        Method::Chunk => part(x.chunk(args.int(0), args.int(1))?, args.int(2)),
+        Method::Unfold => x.unfold(args.int(0), args.int(1), args.int(2)),
+        Method::Diagonal => x.diagonal(args.int(0), args.int(1), args.int(2)),
+        Method::Diag => x.diag(args.int(0)),
+        Method::Triu => x.triu(args.int(0)),
+        Method::Tril => x.tril(args.int(0)),
+        Method::Slice => x.slice(&ranges(args)),
+        Method::PadReflect => x.pad_reflect(&pairs(args)),
+        Method::PadReplicate => x.pad_replicate(&pairs(args)),
+        Method::PadCircular => x.pad_circular(&pairs(args)),
+        Method::ShrinkTo => x.shrink_to(args.ints(0)),
+        Method::PadTo => x.pad_to(args.ints(0)),
+        Method::Movedim => x.movedim(args.ints(0), args.ints(1)),
+        Method::Linspace | Method::ArangeFloat | Method::Eye | Method::Tri => created(method, args),
+        Method::OneHot => x.one_hot(args.int(0)),
+        Method::IndexSelect => x.index_select(srcs[1], args.int(0)),
+        Method::Scatter => x.scatter(srcs[1], srcs[2], args.int(0)),
+        Method::ScatterAdd => x.scatter_add(srcs[1], srcs[2], args.int(0)),
+        Method::ScatterAmax => x.scatter_amax(srcs[1], srcs[2], args.int(0)),
+        Method::Sort => x.sort(args.int(0), args.flag(1)),
+        Method::Argsort => x.argsort(args.int(0), args.flag(1)),
+        Method::Topk => Ok(x.topk(args.int(0), args.int(1), args.flag(2))?.0),
+        Method::TopkIndices => Ok(x.topk(args.int(0), args.int(1), args.flag(2))?.1),
+        Method::Argmax => x.argmax(axis(0, 1)),
+        Method::Argmin => x.argmin(axis(0, 1)),
+        Method::Cummin => x.cummin(args.int(0)),
+        Method::Any => x.any(axes(0, 1)),
+        Method::All => x.all(axes(0, 1)),
+        Method::CountNonzero => x.count_nonzero(axes(0, 1)),
     }
+}
+
+/// Calls a method without sources.
+fn created(method: Method, args: Args<'_>) -> Result<Tensor, Error> {
+    let element = dtype(args.dtype(0));
+    let number = |number: usize| scalar(&args.number(number));
+    match method {
+        Method::Linspace => Tensor::linspace(element, number(1), number(2), args.int(3)),
+        Method::ArangeFloat => Tensor::arange_float(element, number(1), number(2), number(3)),
+        Method::Eye => Tensor::eye(element, args.int(1), args.int(2)),
+        Method::Tri => Tensor::tri(element, args.int(1), args.int(2), args.int(3)),
+        _ => unreachable!("{} has sources, typing says", method.row().name),
+    }
+}
+
+/// Part `number`.
+fn part(parts: Vec<Tensor>, number: i64) -> Result<Tensor, Error> {
+    let found = usize::try_from(number).ok().and_then(|number| parts.get(number).cloned());
+    found.ok_or_else(|| Error::Invalid(format!("there is no part {number} of {}", parts.len())))
+}
+
+/// The first two arguments, lists of one length, as pairs.
+fn pairs(args: Args<'_>) -> Vec<(i64, i64)> {
+    args.ints(0).iter().copied().zip(args.ints(1).iter().copied()).collect()
+}
+
+/// The starts, stops and steps of a slice, one of each for an axis.
+fn ranges(args: Args<'_>) -> Vec<(i64, i64, i64)> {
+    let ends = pairs(args).into_iter().zip(args.ints(2));
+    ends.map(|((start, stop), step)| (start, stop, *step)).collect()
 }
 
 fn conv(args: Args<'_>) -> Conv {

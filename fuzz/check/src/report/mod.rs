@@ -4,7 +4,7 @@
 pub mod snap;
 
 use gradiff_corpus::{
-    Arg, Arity, Array, BinaryOp, Case, CaseFile, DType, Literal, Method, Operand, Program,
+    Arg, Args, Arity, Array, BinaryOp, Case, CaseFile, DType, Literal, Method, Operand, Program,
     Statement, UnaryOp, ValueId, fill, format_element, literal_bits,
 };
 
@@ -236,11 +236,35 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
         list[0] = format!("gradiff::keepdim({})", list[0]);
     }
     list.extend(options.map(|options| format!("&{options}")));
-    let receiver = match row.arity {
-        Arity::Exactly(_) => format!("v{}.", srcs[0].0),
-        Arity::List => "Tensor::".to_string(),
+    let mut part = String::new();
+    match method {
+        Method::Slice | Method::PadReflect | Method::PadReplicate | Method::PadCircular => {
+            list = vec![tuples(args)];
+        }
+        Method::Split | Method::Chunk => {
+            let number = list.pop().expect("the number of a part is the last argument");
+            part = format!("[{number}].clone()");
+        }
+        Method::Topk => part = ".0".to_string(),
+        Method::TopkIndices => part = ".1".to_string(),
+        _ => {}
+    }
+    let receiver = match (row.arity, srcs) {
+        (Arity::Exactly(_), [first, ..]) => format!("v{}.", first.0),
+        _ => "Tensor::".to_string(),
     };
-    format!("{receiver}{}({})?", rust_name(method), list.join(", "))
+    format!("{receiver}{}({})?{part}", rust_name(method), list.join(", "))
+}
+
+/// Lists of one length as a list of tuples.
+fn tuples(args: &[Arg]) -> String {
+    let lists: Vec<&[i64]> = (0..args.len()).map(|number| Args(args).ints(number)).collect();
+    let tuple = |at: usize| {
+        let parts: Vec<String> = lists.iter().map(|list| list[at].to_string()).collect();
+        format!("({})", parts.join(", "))
+    };
+    let count = lists.first().map_or(0, |list| list.len());
+    format!("&[{}]", (0..count).map(tuple).collect::<Vec<_>>().join(", "))
 }
 
 /// The start of the value that holds the options of a method, whose setters are the parameters.
@@ -256,6 +280,7 @@ fn rust_options(method: Method) -> Option<&'static str> {
 fn rust_name(method: Method) -> &'static str {
     match method {
         Method::Min => "min",
+        Method::TopkIndices => "topk",
         _ => method.row().name,
     }
 }
@@ -424,7 +449,8 @@ fn python_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
             Arg::DType(dtype) => format!("{name}={}", python_dtype(*dtype)),
         });
     }
-    format!("v{}.{}({})", srcs[0].0, rust_name(method), list.join(", "))
+    let receiver = srcs.first().map_or("Tensor".to_string(), |first| format!("v{}", first.0));
+    format!("{receiver}.{}({})", rust_name(method), list.join(", "))
 }
 
 fn python_unary(op: UnaryOp, src: u32) -> String {

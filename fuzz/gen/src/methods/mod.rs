@@ -2,10 +2,13 @@
 //! empty lists, sizes around those of the axis).
 
 mod activation;
+mod creation;
 mod cumulative;
 mod elementwise;
 mod floats;
+mod indexing;
 mod movement;
+mod ordering;
 mod reduction;
 mod windows;
 
@@ -73,6 +76,40 @@ impl<C: Choices> Builder<'_, C> {
             | Method::Asin
             | Method::Acos
             | Method::Atan => self.draw_function(method),
+            Method::Stack => self.draw_stack(),
+            Method::Squeeze
+            | Method::Unsqueeze
+            | Method::Transpose
+            | Method::Flatten
+            | Method::Unflatten
+            | Method::Repeat
+            | Method::RepeatInterleave
+            | Method::Split
+            | Method::Chunk
+            | Method::Unfold
+            | Method::Diagonal
+            | Method::Diag
+            | Method::Triu
+            | Method::Tril
+            | Method::Slice
+            | Method::PadReflect
+            | Method::PadReplicate
+            | Method::PadCircular
+            | Method::ShrinkTo
+            | Method::PadTo
+            | Method::Movedim => self.draw_movement(method),
+            Method::Linspace => self.draw_linspace(),
+            Method::ArangeFloat => self.draw_arange(),
+            Method::Eye | Method::Tri => self.draw_matrix(method),
+            Method::OneHot => self.draw_one_hot(),
+            Method::IndexSelect => self.draw_index_select(),
+            Method::Scatter | Method::ScatterAdd | Method::ScatterAmax => self.draw_scatter(method),
+            Method::Sort | Method::Argsort | Method::Topk | Method::TopkIndices => {
+                self.draw_sort(method)
+            }
+            Method::Argmax | Method::Argmin => self.draw_extreme_position(method),
+            Method::Cummin => self.draw_cummin(),
+            Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use gradiff::{Element, Engine, Error, Scalar, Tensor};
 use gradiff_corpus::{
-    BinaryOp, DType, Literal, Operand, ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId,
-    literal_bits, promote, statement_type,
+    Arg, ArgKind, Arity, BinaryOp, DType, Literal, Method, Operand, ReduceOp, Shape, Statement,
+    TensorType, UnaryOp, ValueId, literal_bits, promote, statement_type,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 53] = [
+pub(super) const ROWS: [(&str, Row); 54] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -27,6 +27,7 @@ pub(super) const ROWS: [(&str, Row); 53] = [
     ("permute and flip", Row::Call(axes)),
     ("cat", Row::Call(cat)),
     ("gather", Row::Call(gather)),
+    ("methods", Row::Call(method)),
     ("reshape", Row::Call(reshape)),
     ("expand", Row::Call(expand)),
     ("pad", Row::Call(pad)),
@@ -95,6 +96,19 @@ impl Draw {
             2 => self.pick(&[usize::MAX, 1 << 31, 1 << 32]),
             _ => self.below(rank.max(1)),
         }
+    }
+
+    /// The number of an axis, negative half of the time, and the axis: `None` if there is none.
+    fn axis_number(&mut self, rank: usize) -> (i64, Option<usize>) {
+        let rank = rank as i64;
+        let number = match self.below(12) {
+            0 => rank,
+            1 => -rank - 1,
+            2 => self.pick(&[i64::MAX, i64::MIN, 1 << 32, -1 << 31]),
+            _ => self.below(2 * rank.max(1) as usize) as i64 - rank,
+        };
+        let axis = (-rank..rank).contains(&number).then(|| number.rem_euclid(rank) as usize);
+        (number, axis)
     }
 
     /// Axes of a shape in any order: in most cases each once.
@@ -307,6 +321,48 @@ fn ternary(draw: &mut Draw) -> Call {
     typed(draw, &types, statement)
 }
 
+/// A call of a method of the table. No legal result is near the limits of the corpus, which allows
+/// fewer elements than the API; numbers by a step could be, so there are none.
+fn method(draw: &mut Draw) -> Call {
+    let mut x = draw.source_type();
+    if x.count() > 64 {
+        x.shape = draw.shape();
+    }
+    let method = match draw.pick(&Method::ALL) {
+        Method::ArangeFloat => Method::Linspace,
+        method => method,
+    };
+    let row = method.row();
+    let count = match row.arity {
+        Arity::Exactly(count) => count,
+        Arity::List => 1 + draw.below(3),
+    };
+    let mut types: Vec<TensorType> = Vec::with_capacity(count);
+    for number in 0..count {
+        types.push(if number == 0 || draw.one_in(2) { x.clone() } else { draw.similar_type(&x) });
+    }
+    if count == 3 && draw.one_in(2) {
+        types[1].dtype = draw.pick(&[DType::I32, DType::U64, DType::I8]);
+    }
+    let length = if draw.one_in(3) { draw.below(3) } else { x.shape.len() };
+    let mut number = || match draw.below(12) {
+        0 => draw.pick(&[i64::MIN, i64::MAX, 1 << 62, -1 << 62]),
+        _ => draw.below(9) as i64 - 3,
+    };
+    let mut args = Vec::with_capacity(row.parameters.len());
+    for (_, kind) in row.parameters {
+        args.push(match kind {
+            ArgKind::Int => Arg::Int(number()),
+            ArgKind::Ints => Arg::Ints((0..length).map(|_| number()).collect()),
+            ArgKind::Flag => Arg::Flag(number() > 0),
+            ArgKind::Number => Arg::Number(Literal::Int(number().into())),
+            ArgKind::DType => Arg::DType(x.dtype),
+        });
+    }
+    let srcs = (0..count as u32).map(ValueId).collect();
+    typed(draw, &types, Statement::Method { method, srcs, args })
+}
+
 fn cast_statement(draw: &mut Draw) -> Call {
     let (source, dtype) = (draw.source_type(), draw.dtype());
     typed(draw, &[source], Statement::Bitcast { src: ValueId(0), dtype })
@@ -511,34 +567,38 @@ fn from_slice(draw: &mut Draw) -> Call {
 fn transpose(draw: &mut Draw) -> Call {
     let source = draw.source_type();
     let (x, rank) = (draw.tensor(&source), source.shape.len());
+    let ((number0, axis0), (number1, axis1)) = (draw.axis_number(rank), draw.axis_number(rank));
     let mut shape = source.shape.clone();
-    let expected = (rank >= 2).then(|| {
-        shape.swap(rank - 2, rank - 1);
+    let expected = axis0.zip(axis1).map(|(axis0, axis1)| {
+        shape.swap(axis0, axis1);
         TensorType { shape, ..source.clone() }
     });
-    call(format!("transpose of {source:?}"), expected, move || x.transpose())
+    let label = format!("transpose of {source:?}, axes {number0} and {number1}");
+    call(label, expected, move || x.transpose(number0, number1))
 }
 
 fn squeeze(draw: &mut Draw) -> Call {
     let source = draw.source_type();
-    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let x = draw.tensor(&source);
+    let (number, axis) = draw.axis_number(source.shape.len());
     let mut shape = source.shape.clone();
-    let expected = (shape.get(axis) == Some(&1)).then(|| {
+    let expected = axis.filter(|axis| shape[*axis] == 1).map(|axis| {
         shape.remove(axis);
         TensorType { shape, ..source.clone() }
     });
-    call(format!("squeeze of {source:?}, axis {axis}"), expected, move || x.squeeze(axis))
+    call(format!("squeeze of {source:?}, axis {number}"), expected, move || x.squeeze(number))
 }
 
 fn unsqueeze(draw: &mut Draw) -> Call {
     let source = draw.source_type();
-    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
+    let x = draw.tensor(&source);
+    let (number, axis) = draw.axis_number(source.shape.len() + 1);
     let mut shape = source.shape.clone();
-    let expected = (axis <= shape.len()).then(|| {
+    let expected = axis.map(|axis| {
         shape.insert(axis, 1);
         TensorType { shape, ..source.clone() }
     });
-    call(format!("unsqueeze of {source:?}, axis {axis}"), expected, move || x.unsqueeze(axis))
+    call(format!("unsqueeze of {source:?}, axis {number}"), expected, move || x.unsqueeze(number))
 }
 
 /// The shape to which both shapes broadcast, if there is one.
@@ -613,9 +673,9 @@ fn softmax(draw: &mut Draw) -> Call {
     if draw.one_in(2) {
         source.dtype = draw.pick(&[DType::F32, DType::BF16]);
     }
-    let (x, axis) = (draw.tensor(&source), draw.axis(source.shape.len()));
-    let is_legal = source.dtype.is_float() && axis < source.shape.len();
-    let expected = is_legal.then(|| source.clone());
+    let x = draw.tensor(&source);
+    let (axis, found) = draw.axis_number(source.shape.len());
+    let expected = found.filter(|_| source.dtype.is_float()).map(|_| source.clone());
     if draw.one_in(2) {
         return call(format!("log_softmax of {source:?} along {axis}"), expected, move || {
             x.log_softmax(axis)

@@ -337,8 +337,8 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
     let x = tensor_of(dtype, &shape, &values).map_err(|error| error.to_string())?;
     let function = draw.below(4);
     let call = match function {
-        0 => x.softmax(axis),
-        1 => x.log_softmax(axis),
+        0 => x.softmax(axis as i64),
+        1 => x.log_softmax(axis as i64),
         2 => x.mean(&[axis]),
         _ => x.mean(&[1, 0]),
     };
@@ -407,12 +407,12 @@ pub(super) fn integers(draw: &mut Draw) -> Result<(), String> {
     let (name, tensor, wanted): (&str, Result<Tensor, Error>, Vec<i128>) = match draw.below(5) {
         0 => {
             let from = (0..b * n * m).map(|flat| at(flat / (n * m), flat % m, flat / m % n));
-            ("transpose", x.tensor.transpose(), from.collect())
+            ("transpose", x.tensor.transpose(-2, 2), from.collect())
         }
         1 => {
             let axis = draw.below(4);
-            let unsqueezed = x.tensor.unsqueeze(axis);
-            ("squeeze", unsqueezed.and_then(|x| x.squeeze(axis)), x.values.clone())
+            let unsqueezed = x.tensor.unsqueeze(axis as i64);
+            ("squeeze", unsqueezed.and_then(|x| x.squeeze(axis as i64)), x.values.clone())
         }
         2 => {
             let (value, count) = (draw.below(2) as i128, b * m * n);

@@ -1,0 +1,54 @@
+//! Typing of methods with indices.
+
+use super::{Args, axis, size};
+use crate::{DType, TensorType};
+
+type Typed = Result<TensorType, String>;
+
+fn check_index(index: &TensorType) -> Result<(), String> {
+    match index.dtype.is_int() {
+        true => Ok(()),
+        false => Err(format!("the index is {}, it must be of integers", index.dtype.name())),
+    }
+}
+
+pub(super) fn one_hot(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    check_index(srcs[0])?;
+    let mut shape = srcs[0].shape.clone();
+    shape.push(size(args.int(0))?);
+    Ok(TensorType { dtype: DType::I32, shape })
+}
+
+pub(super) fn index_select(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let (mut found, index) = (srcs[0].clone(), srcs[1]);
+    check_index(index)?;
+    let at = axis(args.int(0), found.shape.len())?;
+    let [count] = index.shape[..] else {
+        return Err(format!("the index has shape {:?}, it must have one axis", index.shape));
+    };
+    found.shape[at] = count;
+    Ok(found)
+}
+
+/// The type of a tensor after elements of a source are written at indices.
+pub(super) fn scatter(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let [x, index, src] = srcs[..] else { return Err(format!("{} sources", srcs.len())) };
+    check_index(index)?;
+    let rank = x.shape.len();
+    let at = axis(args.int(0), rank)?;
+    let fits = index.shape.len() == rank
+        && (0..rank).all(|i| i == at || index.shape[i] == x.shape[i])
+        && src.shape == index.shape
+        && src.dtype == x.dtype;
+    match fits {
+        true => Ok(x.clone()),
+        false => Err(format!("{src:?} at {:?} of {x:?} along axis {at}", index.shape)),
+    }
+}
+
+pub(super) fn scatter_add(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    match srcs[0].dtype {
+        DType::Bool => Err("it does not take bool".to_string()),
+        _ => scatter(srcs, args),
+    }
+}

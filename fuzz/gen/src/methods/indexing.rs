@@ -1,0 +1,69 @@
+//! Draws methods with indices.
+
+use gradiff_corpus::{Arg, Method, ReduceOp, TensorType, ValueId};
+
+use crate::fact::Fact;
+use crate::programs::Builder;
+use crate::{Choices, shapes, transfer};
+
+impl<C: Choices> Builder<'_, C> {
+    /// Adds the classes of integers, some of which are out of range.
+    pub(super) fn draw_one_hot(&mut self) -> Option<ValueId> {
+        let (limit, max_rank) = (self.limit, self.config.max_rank);
+        let src = self.pick(|tensor, _| {
+            tensor.dtype.is_int() && tensor.shape.len() < max_rank && tensor.count() * 2 <= limit
+        })?;
+        let spare = limit / self.type_of(src).count().max(1);
+        let classes = self.choices.below(spare.min(12) as u32 + 1);
+        let args = vec![Arg::Int(classes.into())];
+        Some(self.push_method(Method::OneHot, vec![src], args, Fact::exact(0.0, 1.0, 0)))
+    }
+
+    /// Adds a selection by an index, which may be out of range.
+    pub(super) fn draw_index_select(&mut self) -> Option<ValueId> {
+        let src = self.pick(|tensor, _| !tensor.shape.is_empty())?;
+        let shape = self.type_of(src).shape.clone();
+        let (axis, number) = self.some_axis(shape.len());
+        let index = self.index(&shape[axis..=axis], 0)?;
+        let count = self.type_of(index).count();
+        if self.limit < count * shapes::slice_count(&shape, axis) {
+            return None;
+        }
+        let fact = self.fact(src).join(&Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) });
+        let args = vec![Arg::Int(number)];
+        Some(self.push_method(Method::IndexSelect, vec![src, index], args, fact))
+    }
+
+    /// Adds writes of elements at indices, some of which are equal or out of range.
+    pub(super) fn draw_scatter(&mut self, method: Method) -> Option<ValueId> {
+        let takes_bool = method != Method::ScatterAdd;
+        let target = self.pick(|tensor, _| {
+            !tensor.shape.is_empty() && (takes_bool || tensor.dtype != gradiff_corpus::DType::Bool)
+        })?;
+        let TensorType { dtype, shape } = self.type_of(target).clone();
+        let (axis, number) = self.some_axis(shape.len());
+        let index = self.index(&shape, axis)?;
+        let index_shape = self.type_of(index).shape.clone();
+        let found = self.pick(|tensor, _| tensor.dtype == dtype && tensor.shape == index_shape);
+        let src = match found {
+            Some(src) => src,
+            None if self.has_room(2) => {
+                let (statement, fact) = self.fresh(dtype, index_shape.clone());
+                self.push(statement, fact)
+            }
+            None => return None,
+        };
+        let joined = self.fact(target).join(&self.fact(src));
+        let fact = match method {
+            Method::Scatter => joined,
+            Method::ScatterAmax => {
+                transfer::reduce(ReduceOp::Max, &joined, 2, dtype, dtype, self.policy)?
+            }
+            _ => {
+                let terms = index_shape[axis] + 1;
+                transfer::reduce(ReduceOp::Sum, &joined, terms, dtype, dtype, self.policy)?
+            }
+        };
+        Some(self.push_method(method, vec![target, index, src], vec![Arg::Int(number)], fact))
+    }
+}

@@ -1,0 +1,207 @@
+//! Methods that compare elements with each other. NaN is above all numbers, and equal to NaN.
+
+use std::cmp::Ordering;
+
+use gradiff_corpus::DType;
+
+use super::Call;
+use super::reduction::{min, over_axes};
+use crate::arithmetic::order;
+use crate::cast::cast;
+use crate::cell::{Cell, Reason};
+use crate::infer::{Check, resolve_axis};
+use crate::integer;
+use crate::value::Value;
+
+/// Maximum size of an axis that is sorted.
+const MAX_SORTED: usize = 1 << 14;
+
+/// Compares two elements in the order that has NaN last.
+fn compare(dtype: DType, a: Cell, b: Cell) -> Result<Ordering, Reason> {
+    match (a, b) {
+        (Cell::Unspecified(reason), _) | (_, Cell::Unspecified(reason)) => Err(reason),
+        (Cell::Int(a), Cell::Int(b)) => Ok(integer::value(dtype, a).cmp(&integer::value(dtype, b))),
+        (Cell::Nan(_), Cell::Nan(_)) => Ok(Ordering::Equal),
+        (Cell::Nan(_), _) => Ok(Ordering::Greater),
+        (_, Cell::Nan(_)) => Ok(Ordering::Less),
+        _ => Ok(order(a, b)?.expect("neither is NaN")),
+    }
+}
+
+/// Replaces the elements of each line along an axis by `size` others, which `f` returns.
+fn along(
+    x: &Value,
+    axis: usize,
+    (dtype, size): (DType, usize),
+    f: impl Fn(&[Cell]) -> Vec<Cell>,
+) -> Value {
+    let mut shape = x.shape.clone();
+    shape[axis] = size;
+    let inner: usize = x.shape[axis + 1..].iter().product();
+    let outer: usize = x.shape[..axis].iter().product();
+    let mut cells = vec![Cell::Int(0); outer * size * inner];
+    for line in 0..outer * inner {
+        let (block, offset) = (line / inner, line % inner);
+        let at = |i: usize, count: usize| (block * count + i) * inner + offset;
+        let elements: Vec<Cell> =
+            (0..x.shape[axis]).map(|i| x.cells[at(i, x.shape[axis])]).collect();
+        for (i, cell) in f(&elements).into_iter().enumerate() {
+            cells[at(i, size)] = cell;
+        }
+    }
+    Value::new(dtype, shape, cells)
+}
+
+/// The positions of elements in order; equal ones keep theirs.
+fn stable_order(dtype: DType, line: &[Cell], descending: bool) -> Result<Vec<usize>, Reason> {
+    let mut positions: Vec<usize> = Vec::with_capacity(line.len());
+    for (i, cell) in line.iter().enumerate() {
+        let mut target = positions.len();
+        while target > 0 {
+            let before = compare(dtype, line[positions[target - 1]], *cell)?;
+            let before = if descending { before.reverse() } else { before };
+            if before != Ordering::Greater {
+                break;
+            }
+            target -= 1;
+        }
+        positions.insert(target, i);
+    }
+    Ok(positions)
+}
+
+/// The first `count` elements in order, or their positions.
+fn ordered(
+    call: Call<'_>,
+    (number, descending): (i64, bool),
+    count: Option<i64>,
+    is_positions: bool,
+) -> Check<Value> {
+    let x = call.srcs[0];
+    let axis = resolve_axis(number, x.shape.len())?;
+    let size = x.shape[axis];
+    if size > MAX_SORTED {
+        return Err(format!("{size} elements are more than {MAX_SORTED}"));
+    }
+    let count = count.unwrap_or(size as i64);
+    let found = usize::try_from(count).ok().filter(|count| *count <= size);
+    let count = found.ok_or_else(|| format!("the first {count} of {size} elements"))?;
+    let dtype = if is_positions { DType::I32 } else { x.dtype };
+    Ok(along(x, axis, (dtype, count), |line| match stable_order(x.dtype, line, descending) {
+        Err(reason) => vec![Cell::Unspecified(reason); count],
+        Ok(positions) => {
+            let cell = |at: &usize| if is_positions { Cell::Int(*at as u64) } else { line[*at] };
+            positions[..count].iter().map(cell).collect()
+        }
+    }))
+}
+
+pub(super) fn sort(call: Call<'_>) -> Check<Value> {
+    ordered(call, (call.args.int(0), call.args.flag(1)), None, false)
+}
+
+pub(super) fn argsort(call: Call<'_>) -> Check<Value> {
+    ordered(call, (call.args.int(0), call.args.flag(1)), None, true)
+}
+
+pub(super) fn topk(call: Call<'_>) -> Check<Value> {
+    ordered(call, (call.args.int(1), call.args.flag(2)), Some(call.args.int(0)), false)
+}
+
+pub(super) fn topk_indices(call: Call<'_>) -> Check<Value> {
+    ordered(call, (call.args.int(1), call.args.flag(2)), Some(call.args.int(0)), true)
+}
+
+/// The position of the first element that is NaN or, if none is, of the first extreme one.
+fn extreme_position(call: Call<'_>, better: Ordering) -> Check<Value> {
+    let x = call.srcs[0];
+    let axis = resolve_axis(call.args.int(0), x.shape.len())?;
+    if x.shape[axis] == 0 {
+        return Err(format!("axis {axis} of {:?} has no element", x.shape));
+    }
+    let position = |line: &[Cell]| -> Result<usize, Reason> {
+        let mut best = 0;
+        for (i, cell) in line.iter().enumerate().skip(1) {
+            let is_better = match (line[best], *cell) {
+                (Cell::Unspecified(reason), _) => return Err(reason),
+                (Cell::Nan(_), _) => false,
+                (_, Cell::Nan(_)) => true,
+                (a, b) => compare(x.dtype, b, a)? == better,
+            };
+            best = if is_better { i } else { best };
+        }
+        Ok(best)
+    };
+    let mut found = along(x, axis, (DType::I32, 1), |line| {
+        vec![position(line).map_or_else(Cell::Unspecified, |at| Cell::Int(at as u64))]
+    });
+    if !call.args.flag(1) {
+        found.shape.remove(axis);
+    }
+    Ok(found)
+}
+
+pub(super) fn argmax(call: Call<'_>) -> Check<Value> {
+    extreme_position(call, Ordering::Greater)
+}
+
+pub(super) fn argmin(call: Call<'_>) -> Check<Value> {
+    extreme_position(call, Ordering::Less)
+}
+
+/// The smallest elements so far along an axis.
+pub(super) fn cummin(call: Call<'_>) -> Check<Value> {
+    let x = call.srcs[0];
+    let axis = resolve_axis(call.args.int(0), x.shape.len())?;
+    Ok(along(x, axis, (x.dtype, x.shape[axis]), |line| {
+        let running = line.iter().scan(None, |least, cell| {
+            let next = least.map_or(*cell, |least| min(x.dtype, least, *cell));
+            *least = Some(next);
+            Some(if matches!(next, Cell::Nan(_)) { Cell::nan() } else { next })
+        });
+        running.collect()
+    }))
+}
+
+/// A truth of the elements along axes, which one element may decide: if it is not 0, and
+/// `decisive`, or if it is 0, and not.
+fn truth(call: Call<'_>, decisive: bool) -> Check<Value> {
+    let x = call.srcs[0];
+    let found = over_axes(x, call.args.ints(0), call.args.flag(1), |group| {
+        let truths = group.iter().map(|cell| cast(x.dtype, DType::Bool, *cell));
+        let mut result = Cell::bool(!decisive);
+        for truth in truths {
+            match truth {
+                Cell::Int(bits) if (bits != 0) == decisive => return Ok(truth),
+                Cell::Unspecified(_) => result = truth,
+                _ => {}
+            }
+        }
+        Ok(result)
+    })?;
+    Ok(Value { dtype: DType::Bool, ..found })
+}
+
+pub(super) fn any(call: Call<'_>) -> Check<Value> {
+    truth(call, true)
+}
+
+pub(super) fn all(call: Call<'_>) -> Check<Value> {
+    truth(call, false)
+}
+
+/// The number of elements other than 0; NaN is one.
+pub(super) fn count_nonzero(call: Call<'_>) -> Check<Value> {
+    let x = call.srcs[0];
+    let found = over_axes(x, call.args.ints(0), call.args.flag(1), |group| {
+        let mut count = 0;
+        for cell in group {
+            match cast(x.dtype, DType::Bool, *cell) {
+                Cell::Int(bits) => count += bits,
+                cell => return Ok(cell),
+            }
+        }
+        Ok(Cell::Int(count))
+    })?;
+    Ok(Value { dtype: DType::I32, ..found })
+}
