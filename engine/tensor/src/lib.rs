@@ -16,6 +16,7 @@ mod error;
 mod methods;
 mod movement;
 mod operand;
+mod operators;
 mod plan;
 mod promotion;
 mod read;

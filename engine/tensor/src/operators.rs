@@ -1,0 +1,173 @@
+//! Operators on tensors, references to them, and scalars on either side. Each panics with the
+//! message of its fallible method where that returns an error.
+//!
+//! | operator | method |
+//! |---|---|
+//! | `+ - *` | [`add`](Tensor::add), [`sub`](Tensor::sub), [`mul`](Tensor::mul) |
+//! | `/` | [`div`](Tensor::div): of integers, a float |
+//! | `%` | [`floormod`](Tensor::floormod): the sign of the divisor |
+//! | `& \| ^` | [`and`](Tensor::and), [`or`](Tensor::or), [`xor`](Tensor::xor) |
+//! | `<< >>` | [`shl`](Tensor::shl), [`shr`](Tensor::shr) |
+//! | `- !` | [`neg`](Tensor::neg), [`not`](Tensor::not) |
+//!
+//! ```
+//! # use gradiff_tensor::{Engine, Tensor};
+//! # let engine = Engine::new("interp")?;
+//! let x = Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0])?;
+//! let y = (2.0 * &x - 1.0) / (&x + &x);
+//! assert_eq!(y.to_text(&engine)?, "[0.5, 0.75, 0.8333333]");
+//! # Ok::<(), gradiff_tensor::Error>(())
+//! ```
+
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+
+use crate::{Error, Operand, Tensor};
+
+/// Returns the tensor.
+///
+/// # Panics
+/// With the message of the error.
+fn expected(result: Result<Tensor, Error>) -> Tensor {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The scalar as a tensor without axes, of the dtype that it takes beside `other`.
+fn scalar_beside(scalar: Operand, other: &Tensor) -> Result<Tensor, Error> {
+    match scalar {
+        Operand::Tensor(tensor) => Ok(tensor),
+        Operand::Scalar(scalar) => Tensor::scalar(other.dtype(), scalar),
+    }
+}
+
+/// Implements a binary operator for a tensor or reference on the left.
+macro_rules! operators {
+    ($($trait:ident $operator:ident $method:ident;)*) => {$(
+        impl<T: Into<Operand>> $trait<T> for &Tensor {
+            type Output = Tensor;
+
+            fn $operator(self, other: T) -> Tensor {
+                expected(Tensor::$method(self, other))
+            }
+        }
+
+        impl<T: Into<Operand>> $trait<T> for Tensor {
+            type Output = Tensor;
+
+            fn $operator(self, other: T) -> Tensor {
+                expected(Tensor::$method(&self, other))
+            }
+        }
+
+        scalars_first! { $trait $operator $method: bool i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 }
+    )*};
+}
+
+/// Implements a binary operator for a scalar on the left.
+macro_rules! scalars_first {
+    ($trait:ident $operator:ident $method:ident: $($scalar:ty)*) => {$(
+        impl $trait<&Tensor> for $scalar {
+            type Output = Tensor;
+
+            fn $operator(self, other: &Tensor) -> Tensor {
+                let scalar = scalar_beside(self.into(), other);
+                expected(scalar.and_then(|scalar| Tensor::$method(&scalar, other)))
+            }
+        }
+
+        impl $trait<Tensor> for $scalar {
+            type Output = Tensor;
+
+            fn $operator(self, other: Tensor) -> Tensor {
+                $trait::$operator(self, &other)
+            }
+        }
+    )*};
+}
+
+operators! {
+    Add add add;
+    Sub sub sub;
+    Mul mul mul;
+    Div div div;
+    Rem rem floormod;
+    BitAnd bitand and;
+    BitOr bitor or;
+    BitXor bitxor xor;
+    Shl shl shl;
+    Shr shr shr;
+}
+
+impl Neg for &Tensor {
+    type Output = Tensor;
+
+    fn neg(self) -> Tensor {
+        expected(Tensor::neg(self))
+    }
+}
+
+impl Neg for Tensor {
+    type Output = Tensor;
+
+    fn neg(self) -> Tensor {
+        -&self
+    }
+}
+
+impl Not for &Tensor {
+    type Output = Tensor;
+
+    fn not(self) -> Tensor {
+        expected(Tensor::not(self))
+    }
+}
+
+impl Not for Tensor {
+    type Output = Tensor;
+
+    fn not(self) -> Tensor {
+        !&self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Engine, Tensor};
+
+    fn text(tensor: &Tensor) -> String {
+        let engine = Engine::new("interp").expect("always there");
+        tensor.to_text(&engine).expect("it computes")
+    }
+
+    #[test]
+    fn operators_are_their_methods() {
+        let x = Tensor::from_slice(&[2], &[7, -7]).expect("two elements");
+        let y = Tensor::from_slice(&[2], &[2, 3]).expect("two elements");
+        for (found, wanted) in [
+            (&x + &y, "[9, -4]"),
+            (&x - 1, "[6, -8]"),
+            (1 - &x, "[-6, 8]"),
+            (&x * y.clone(), "[14, -21]"),
+            (&x % &y, "[1, 2]"),
+            (&x & 3, "[3, 1]"),
+            (&x | 8, "[15, -7]"),
+            (&x ^ &x, "[0, 0]"),
+            (1 << &y, "[4, 8]"),
+            (x.clone() >> 1, "[3, -4]"),
+            (-&x, "[-7, 7]"),
+            (!&x, "[-8, 6]"),
+            (-(x.clone() + 1), "[-8, 6]"),
+        ] {
+            assert_eq!(text(&found), wanted);
+        }
+        assert_eq!(text(&(&x / 2)), "[3.5, -3.5]");
+        let shifted = 10i64 - &x.cast(gradiff_graph::DType::U8).expect("a cast");
+        assert_eq!(shifted.dtype(), gradiff_graph::DType::U8);
+    }
+
+    #[test]
+    #[should_panic(expected = "add of shapes [2] and [3]")]
+    fn an_operator_panics_with_the_message_of_its_method() {
+        let [x, y] = [2, 3].map(|size| Tensor::zeros(gradiff_graph::DType::F32, &[size]));
+        let _ = x.expect("zeros") + y.expect("zeros");
+    }
+}
