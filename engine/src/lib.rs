@@ -15,20 +15,21 @@
 //! says how to add an op, a rule, a pass, a language, a device or a method.
 //!
 //! ```
-//! use gradiff::{Engine, Tensor};
+//! use gradiff::Tensor;
 //!
 //! # fn main() -> Result<(), gradiff::Error> {
-//! let engine = Engine::new("interp")?;
 //! let a = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
 //! let moved = a.flip(&[1])?.reshape(&[3, 2])?.flip(&[0])?;
-//! assert_eq!(moved.to_text(&engine)?, "[[5, 4], [1, 6], [3, 2]]");
+//! assert_eq!(moved.to_text()?, "[[5, 4], [1, 6], [3, 2]]");
 //! # Ok(())
 //! # }
 //! ```
 
-pub use gradiff_tensor::{Element, Engine, Error, Operand, Plan, PlannedKernel, Scalar, Tensor};
+pub use gradiff_tensor::{
+    Element, Engine, Error, Operand, Plan, PlannedKernel, Scalar, Tensor, default_device, realize,
+};
 
-/// The lazy tensor, and the engine that computes it.
+/// The lazy tensor, and the engines that compute it.
 pub use gradiff_tensor as tensor;
 
 /// From a tensor graph to ordered kernels and buffers.

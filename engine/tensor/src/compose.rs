@@ -3,7 +3,7 @@
 use gradiff_graph::DType;
 
 use crate::error::invalid;
-use crate::{Element, Engine, Error, Scalar, Tensor};
+use crate::{Element, Error, Scalar, Tensor};
 
 impl Tensor {
     /// Creates a tensor of one element and no axes.
@@ -158,11 +158,10 @@ impl Tensor {
     /// If the dtype is not a float, or the axis does not exist.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[0f32, 1000.0])?;
-    /// assert_eq!(x.softmax(0)?.log()?.to_vec::<f32>(&engine)?, [f32::NEG_INFINITY, 0.0]);
-    /// assert_eq!(x.log_softmax(0)?.to_vec::<f32>(&engine)?, [-1000.0, 0.0]);
+    /// assert_eq!(x.softmax(0)?.log()?.to_vec::<f32>()?, [f32::NEG_INFINITY, 0.0]);
+    /// assert_eq!(x.log_softmax(0)?.to_vec::<f32>()?, [-1000.0, 0.0]);
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
@@ -189,13 +188,13 @@ impl Tensor {
     /// Reads the element of a tensor that has exactly one.
     /// # Errors
     /// If the tensor has more elements or none, T is not the dtype, or it cannot be computed.
-    pub fn item<T: Element>(&self, engine: &Engine) -> Result<T, Error> {
+    pub fn item<T: Element>(&self) -> Result<T, Error> {
         if self.size_elements() != 1 {
             return invalid(format!(
                 "item of shape {:?}: the tensor must have exactly one element",
                 self.shape()
             ));
         }
-        Ok(self.to_vec(engine)?[0])
+        Ok(self.to_vec()?[0])
     }
 }
