@@ -74,7 +74,8 @@ impl Case {
     fn error(&self, engine: &Engine) -> Result<f64, String> {
         let tensor = Tensor::from_bytes(self.dtype, &[self.count as i64], &self.bytes);
         let sum = tensor.and_then(|tensor| tensor.sum(&[0])).map_err(|error| error.to_string())?;
-        let bytes = sum.to_bytes(engine).map_err(|error| error.to_string())?;
+        let bytes = engine.realize(&[&sum]).and_then(|()| sum.to_bytes());
+        let bytes = bytes.map_err(|error| error.to_string())?;
         let mut bits = [0; 8];
         bits[..bytes.len()].copy_from_slice(&bytes);
         let found = Constant::from_bits(self.dtype, u64::from_le_bytes(bits));

@@ -15,23 +15,22 @@
 //! says how to add an op, a rule, a pass, a language, a device or a method.
 //!
 //! ```
-//! use gradiff::{Engine, Tensor};
+//! use gradiff::Tensor;
 //!
 //! # fn main() -> Result<(), gradiff::Error> {
-//! let engine = Engine::new("interp")?;
 //! let a = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
 //! let moved = a.flip(&[1])?.reshape(&[3, 2])?.flip(&[0])?;
-//! assert_eq!(moved.to_text(&engine)?, "[[5, 4], [1, 6], [3, 2]]");
+//! assert_eq!(moved.to_text()?, "[[5, 4], [1, 6], [3, 2]]");
 //! # Ok(())
 //! # }
 //! ```
 
 pub use gradiff_tensor::{
     Axes, Conv, Element, Engine, Error, Operand, PerAxis, Plan, PlannedKernel, Pool, Scalar,
-    Tensor, keepdim,
+    Tensor, default_device, keepdim, realize,
 };
 
-/// The lazy tensor, and the engine that computes it.
+/// The lazy tensor, and the engines that compute it.
 pub use gradiff_tensor as tensor;
 
 /// From a tensor graph to ordered kernels and buffers.

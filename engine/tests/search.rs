@@ -22,7 +22,8 @@ fn child() {
     let numbers: Vec<i32> = (0..64).collect();
     let sum = Tensor::from_slice(&[8, 8], &numbers).unwrap().sum(&[1]).unwrap();
     let sum = sum.reshape(&[8]).unwrap();
-    let text = sum.to_text(&engine).unwrap();
+    engine.realize(&[&sum]).unwrap();
+    let text = sum.to_text().unwrap();
     println!("beam {}, {} searches, {text}", engine.beam, engine.search_count());
 }
 

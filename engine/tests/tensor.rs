@@ -10,6 +10,12 @@ fn engine() -> Engine {
     Engine::new("interp").expect("the interpreter needs nothing")
 }
 
+/// The tensor after the engine has computed it.
+fn on(engine: &Engine, tensor: Tensor) -> Tensor {
+    engine.realize(&[&tensor]).unwrap();
+    tensor
+}
+
 /// Checks the text of a tensor, fused and unfused.
 fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
     let mut engine = engine();
@@ -20,7 +26,7 @@ fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
             rows: merge_views,
             ..Default::default()
         };
-        let text = make().unwrap().to_text(&engine).unwrap();
+        let text = on(&engine, make().unwrap()).to_text().unwrap();
         assert_eq!(text, expected, "fuse {fuse}, merge_views {merge_views}");
     }
 }
@@ -228,9 +234,8 @@ fn composed_functions_compute_their_meaning() {
     // e^12 exceeds the largest f16.
     check(|| Tensor::scalar(DType::F16, -12.0)?.sigmoid()?.cmpne(0), "true");
     check(|| grid().transpose(-2, -1)?.unsqueeze(0)?.squeeze(0), "[[1, 4], [2, 5], [3, 6]]");
-    let engine = engine();
-    assert_eq!(ints(&[1], &[3]).add(4).unwrap().item::<i32>(&engine).unwrap(), 7);
-    let array = grid().to_ndarray::<i32>(&engine).unwrap();
+    assert_eq!(ints(&[1], &[3]).add(4).unwrap().item::<i32>().unwrap(), 7);
+    let array = grid().to_ndarray::<i32>().unwrap();
     assert_eq!((array.shape(), array[[1, 2]]), ([2, 3].as_slice(), 6));
 }
 
@@ -252,15 +257,15 @@ fn elementwise_ops_are_fused_unless_realised() {
     let mut plans = [plan];
     engine.compile(&mut plans).unwrap();
     engine.run(&plans[0]).unwrap();
-    assert_eq!(second.to_vec::<f32>(&engine).unwrap(), vec![8.0; 16]);
-    assert_eq!(first.to_vec::<f32>(&engine).unwrap(), vec![5.0; 16]);
+    assert_eq!(second.to_vec::<f32>().unwrap(), vec![8.0; 16]);
+    assert_eq!(first.to_vec::<f32>().unwrap(), vec![5.0; 16]);
 }
 
 #[test]
 fn equal_kernels_are_compiled_once_and_constants_distinguish_them() {
     let engine = engine();
     for value in [1, 2, 1] {
-        let sums = grid().add(value).unwrap().to_vec::<i32>(&engine).unwrap();
+        let sums = on(&engine, grid().add(value).unwrap()).to_vec::<i32>().unwrap();
         assert_eq!(sums, (1..=6).map(|x| x + value).collect::<Vec<_>>());
     }
     assert_eq!(engine.cached_kernel_count(), 2);
@@ -273,7 +278,7 @@ fn deep_graphs_are_computed() {
     for _ in 0..3_000 {
         deep = deep.add(1).unwrap();
     }
-    assert_eq!(deep.to_text(&engine).unwrap(), "[3000, 3001]");
+    assert_eq!(on(&engine, deep).to_text().unwrap(), "[3000, 3001]");
 }
 
 #[test]
@@ -310,7 +315,7 @@ fn errors_say_what_is_allowed() {
     check_error(none.pad(&[(i64::MAX - 1, 0), (i64::MAX - 1, 0), (0, 0)], 0), &["not 0"]);
     let row = Tensor::zeros(DType::F32, &[1 << 20, 0]).unwrap();
     check_error(row.matmul(&Tensor::zeros(DType::F32, &[0, 1 << 21]).unwrap()), &["not 0"]);
-    let text_of = |shape| Tensor::zeros(DType::F32, shape).unwrap().to_text(&engine());
+    let text_of = |shape| Tensor::zeros(DType::F32, shape).unwrap().to_text();
     let error = text_of(&[1 << 40, 0]).unwrap_err().to_string();
     assert!(error.contains("1099511627776 elements or lists, 67108864 at most"), "{error}");
     assert_eq!(text_of(&[2, 0, 1 << 30]).unwrap(), "[[], []]");
@@ -318,10 +323,9 @@ fn errors_say_what_is_allowed() {
     check_error(Tensor::arange(DType::F32, 0, 1, 3), &["integer dtypes"]);
     check_error(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), &["7 bytes", "8 bytes"]);
     let huge = Tensor::full(DType::F32, &[1 << 40], 1).unwrap();
-    let error = huge.to_bytes(&engine()).expect_err("it is refused").to_string();
+    let error = huge.to_bytes().expect_err("it is refused").to_string();
     assert!(error.contains("at most"), "{error}");
-    assert!(grid().to_vec::<f32>(&engine()).is_err(), "the dtype is not converted implicitly");
-    assert!(grid().add(1).unwrap().read().is_err(), "nothing was computed yet");
+    assert!(grid().to_vec::<f32>().is_err(), "the dtype is not converted implicitly");
     assert!(Engine::new("abacus").is_err());
 }
 
@@ -331,12 +335,13 @@ fn available_devices_agree_on_a_sample() {
         if row.status.is_err() || row.name == "null" {
             continue;
         }
-        let engine = Engine::new(row.name).unwrap();
+        let grid = || grid().to(row.name).unwrap();
         let turned = grid().flip(&[1]).unwrap().reshape(&[3, 2]).unwrap().flip(&[0]).unwrap();
-        assert_eq!(turned.to_text(&engine).unwrap(), "[[5, 4], [1, 6], [3, 2]]", "{}", row.name);
+        assert_eq!(turned.to_text().unwrap(), "[[5, 4], [1, 6], [3, 2]]", "{}", row.name);
         let product = grid().matmul(&grid().transpose(-2, -1).unwrap()).unwrap();
-        assert_eq!(product.to_text(&engine).unwrap(), "[[14, 32], [32, 77]]", "{}", row.name);
-        let wrapped = Tensor::from_slice(&[1], &[200u8]).unwrap().mul(2).unwrap().floordiv(3);
-        assert_eq!(wrapped.unwrap().to_text(&engine).unwrap(), "[48]", "{}", row.name);
+        assert_eq!(product.to_text().unwrap(), "[[14, 32], [32, 77]]", "{}", row.name);
+        let wrapped = Tensor::from_slice(&[1], &[200u8]).unwrap().to(row.name).unwrap();
+        let wrapped = wrapped.mul(2).unwrap().floordiv(3);
+        assert_eq!(wrapped.unwrap().to_text().unwrap(), "[48]", "{}", row.name);
     }
 }

@@ -75,7 +75,9 @@ fn run<T: gradiff::Element>(
     op: impl Fn(&Tensor) -> Result<Tensor, Error>,
 ) -> Vec<u8> {
     let tensor = Tensor::from_slice(&[x.len() as i64], x).unwrap();
-    op(&tensor).unwrap().to_bytes(engine).unwrap()
+    let result = op(&tensor).unwrap();
+    engine.realize(&[&result]).unwrap();
+    result.to_bytes().unwrap()
 }
 
 fn f32s(bytes: &[u8]) -> impl Iterator<Item = f32> {
@@ -252,7 +254,8 @@ fn exp_of_16_bit_floats_is_the_nearest_float() {
 }
 
 fn f32_vec(x: &Tensor, engine: &Engine) -> Vec<f32> {
-    x.to_vec(engine).unwrap()
+    engine.realize(&[x]).unwrap();
+    x.to_vec().unwrap()
 }
 
 /// Random pairs, some of integers, of multiples of a quarter, or of special values.

@@ -200,6 +200,8 @@ ops! {
         "the source, in a row-major buffer of its own";
     Detach "detach" Marker (1, 1)
         "the source, detached from gradients";
+    Copy "copy" Marker (1, 1)
+        "the source, in a row-major buffer on the device of the arg";
     ReduceAxis "reduce_axis" Reduce (1, 1)
         "the axes of the arg reduced to size 1 by the op of the arg";
     Cast "cast" Unary (1, 1)

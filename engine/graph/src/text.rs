@@ -8,7 +8,8 @@
 //!
 //! A line is a number, an op, a dtype, sources by number, then the arg. The last line is the root.
 //! Buffers are numbered in order of appearance (`#0 16`: the first one, of 16 elements); parsing
-//! makes new ones. A NaN is written as its bits (`0x7fc00000`).
+//! makes new ones. The device of a buffer follows, unless it is the default one. A NaN is written
+//! as its bits (`0x7fc00000`).
 
 pub use crate::infix::infix;
 pub use crate::linear_text::parse_linears;
@@ -19,7 +20,8 @@ use rustc_hash::FxHashMap;
 
 use crate::tensor_core::TensorCore;
 use crate::{
-    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Sources, UOp, Variable,
+    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Placement, Sources, UOp,
+    Variable,
 };
 
 /// An error in a text.
@@ -48,6 +50,7 @@ pub(crate) fn arg(arg: &Arg) -> String {
         Arg::Local(local) => format!("local{} {}", local.number, local.size_elements),
         Arg::Var(variable) => format!("{} {}..{}", variable.name, variable.min, variable.max),
         Arg::TensorCore(core) => core.name.to_owned(),
+        Arg::Device(placement) => placement.to_string(),
     }
 }
 
@@ -89,7 +92,11 @@ impl UOp {
                         buffers.push(buffer.clone());
                         buffers.len() - 1
                     });
-                    format!("#{index} {}", buffer.size_elements())
+                    let text = format!("#{index} {}", buffer.size_elements());
+                    match buffer.placement() {
+                        Placement::Default => text,
+                        placement => format!("{text} {placement}"),
+                    }
                 }
                 other => self::arg(other),
             };
@@ -185,6 +192,7 @@ pub(crate) fn parse_arg(
                 Axis::parse(text).ok_or("expected the number of a range, such as 3 or 3u")?;
             Ok(Arg::Axis(axis))
         }
+        Op::Copy => placement(text).map(Arg::Device),
         Op::Wmma => {
             let core = TensorCore::named(text.trim());
             core.map(Arg::TensorCore).ok_or_else(|| format!("there is no tensor core {text:?}"))
@@ -195,6 +203,11 @@ pub(crate) fn parse_arg(
         _ if text.starts_with('[') => Ok(Arg::Dims(Dims::from_vec(numbers(text)?))),
         _ => number(text).map(Arg::Int),
     }
+}
+
+fn placement(text: &str) -> Result<Placement, String> {
+    let expected = || format!("expected `default` or the name of a device, not {text:?}");
+    Placement::parse(text).ok_or_else(expected)
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
@@ -230,17 +243,21 @@ fn parse_constant(dtype: DType, text: &str) -> Result<Constant, String> {
 }
 
 fn parse_buffer(dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Result<Buffer, String> {
-    let (index, size) = split_word(text);
+    let (index, rest) = split_word(text);
+    let (size, device) = split_word(rest);
     let index: usize = number(index.strip_prefix('#').ok_or("expected #N and a size")?)?;
     let size: i64 = number(size)?;
+    let placement = if device.is_empty() { Placement::Default } else { placement(device)? };
     if dtype == DType::Void || size < 0 || buffers.len() < index {
         return Err(format!("buffer #{index} of {size} elements of {dtype} is not valid here"));
     }
     if index == buffers.len() {
-        buffers.push(Buffer::new(dtype, size));
+        buffers.push(Buffer::on(placement.clone(), dtype, size));
     }
     let buffer = buffers[index].clone();
-    let is_same = buffer.dtype() == dtype && buffer.size_elements() == size;
+    let is_same = buffer.dtype() == dtype
+        && buffer.size_elements() == size
+        && *buffer.placement() == placement;
     is_same.then_some(buffer).ok_or_else(|| format!("buffer #{index} differs from that above"))
 }
 
@@ -343,6 +360,16 @@ mod tests {
     }
 
     #[test]
+    fn text_has_the_devices() {
+        let text = "%0 = buffer f32 #0 6 jit\n%1 = copy f32 %0 default\n\
+                    %2 = buffer f32 #1 6\n%3 = add f32 %1 %2\n%4 = copy f32 %3 wgpu-core\n";
+        let node = parse_text(text).expect("it parses");
+        assert_eq!(node.to_text(), text);
+        assert_eq!(node.device(), Placement::parse("wgpu-core").as_ref());
+        assert_eq!(node.src()[0].device(), Some(&Placement::Default));
+    }
+
+    #[test]
     fn malformed_text_is_refused() {
         let cases = [
             ("", "no node"),
@@ -353,6 +380,9 @@ mod tests {
             ("%0 = neg i32 %0", "%0 is not above"),
             ("%0 = add i32", "add with 0 sources"),
             ("%0 = const bool maybe", "true or false"),
+            ("%0 = buffer f32 #0 6 jit 2", "name of a device"),
+            ("%0 = buffer f32 #0 6 jit\n%1 = buffer f32 #0 6\n", "differs from that above"),
+            ("%0 = const f32 1\n%1 = copy f32 %0", "name of a device"),
             ("%0 = buffer f32 #1 4", "is not valid here"),
             ("%0 = define_var i32 n 0-9", "min..max"),
             ("%0 = const i32 1\n%1 = view i32 %0 ShapeTracker(views=())", "has a view"),

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
 use crate::tensor_core::TensorCore;
-use crate::{Axis, Constant, DType, Op};
+use crate::{Axis, Constant, DType, Op, Placement};
 
 /// Sources of a node.
 pub type Sources = SmallVec<[UOp; 3]>;
@@ -54,6 +54,8 @@ pub enum Arg {
     Var(Arc<Variable>),
     /// The tensor core of a `Wmma`.
     TensorCore(&'static TensorCore),
+    /// The target of a `Copy`.
+    Device(Placement),
 }
 
 impl Arg {
@@ -92,7 +94,7 @@ pub struct Variable {
     pub max: i64,
 }
 
-/// A buffer: size, dtype and, once it is allocated, the memory. Equality is identity.
+/// A buffer: placement, size, dtype and, once it is allocated, the memory. Equality is identity.
 #[derive(Clone)]
 pub struct Buffer(Arc<BufferSlot>);
 
@@ -100,16 +102,23 @@ struct BufferSlot {
     serial: u64,
     dtype: DType,
     size_elements: i64,
+    placement: Placement,
     memory: OnceLock<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
 impl Buffer {
-    /// Makes a buffer of `size_elements` elements without memory.
+    /// Makes a buffer of `size_elements` elements on the default device, without memory.
     pub fn new(dtype: DType, size_elements: i64) -> Buffer {
+        Buffer::on(Placement::Default, dtype, size_elements)
+    }
+
+    /// Makes a buffer of `size_elements` elements, without memory.
+    pub fn on(placement: Placement, dtype: DType, size_elements: i64) -> Buffer {
         assert!(dtype != DType::Void && size_elements >= 0, "a buffer holds elements");
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let serial = NEXT.fetch_add(1, Ordering::Relaxed);
-        Buffer(Arc::new(BufferSlot { serial, dtype, size_elements, memory: OnceLock::new() }))
+        let memory = OnceLock::new();
+        Buffer(Arc::new(BufferSlot { serial, dtype, size_elements, placement, memory }))
     }
 
     /// Returns the type of the elements.
@@ -121,6 +130,11 @@ impl Buffer {
     /// Returns the number of elements.
     pub fn size_elements(&self) -> i64 {
         self.0.size_elements
+    }
+
+    /// Returns the device that the kernels of its users run on. The bytes may be anywhere.
+    pub fn placement(&self) -> &Placement {
+        &self.0.placement
     }
 
     /// Returns the memory, if it has been set. Its type is known to the runtime only.
@@ -181,6 +195,7 @@ struct Node {
     arg: Arg,
     hash: u64,
     shape: OnceLock<Option<Dims>>,
+    device: OnceLock<Option<Placement>>,
 }
 
 const SHARDS: usize = 16;
@@ -219,6 +234,7 @@ impl Node {
             (Arg::Local(a), Arg::Local(b)) => a.cmp(b),
             (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
             (Arg::TensorCore(a), Arg::TensorCore(b)) => a.name.cmp(b.name),
+            (Arg::Device(a), Arg::Device(b)) => a.cmp(b),
             _ => Equal,
         };
         (self.op, self.dtype).cmp(&(other.op, other.dtype)).then_with(args)
@@ -257,7 +273,8 @@ impl UOp {
             drop(shard);
             return UOp(passed.pop().expect("the node just found"));
         }
-        let node = Arc::new(Node { op, dtype, src, arg, hash, shape: OnceLock::new() });
+        let (shape, device) = (OnceLock::new(), OnceLock::new());
+        let node = Arc::new(Node { op, dtype, src, arg, hash, shape, device });
         shard.insert_unique(hash, (hash, Arc::downgrade(&node)), |(hash, _)| *hash);
         drop(shard);
         UOp(node)
@@ -372,7 +389,7 @@ impl UOp {
     /// Returns a source whose shape must be computed before that of this node.
     fn source_of_unknown_shape(&self) -> Option<&UOp> {
         let has_shape_of_first = self.op().is_movement()
-            || matches!(self.op(), Op::ReduceAxis | Op::Contiguous | Op::Detach);
+            || matches!(self.op(), Op::ReduceAxis | Op::Contiguous | Op::Detach | Op::Copy);
         let count =
             if has_shape_of_first { 1 } else { usize::from(self.op().is_elementwise()) * 4 };
         for source in self.src().iter().take(count) {
@@ -417,11 +434,57 @@ impl UOp {
                 }
                 Some(shape)
             }
-            (Op::Flip | Op::Contiguous | Op::Detach, _) => first().map(Dims::from_slice),
+            (Op::Flip | Op::Contiguous | Op::Detach | Op::Copy, _) => first().map(Dims::from_slice),
             (op, _) if op.is_elementwise() => {
                 self.src().iter().find_map(|source| source.shape()).map(Dims::from_slice)
             }
             _ => None,
+        }
+    }
+
+    /// Returns the device of a tensor-level node: that of its buffer, the target of its copy, or
+    /// that of its first source that has one. `None` if there is neither buffer nor copy below it,
+    /// so that it can be computed on any device, and for nodes of lower levels.
+    pub fn device(&self) -> Option<&Placement> {
+        // Without recursion, as chains may be of any length.
+        let mut stack: SmallVec<[&UOp; 4]> = smallvec::smallvec![self];
+        while let Some(node) = stack.last() {
+            match node.source_of_unknown_device() {
+                Some(source) => stack.push(source),
+                None => {
+                    node.0.device.get_or_init(|| node.find_device());
+                    stack.pop();
+                }
+            }
+        }
+        self.0.device.get().and_then(Option::as_ref)
+    }
+
+    /// Returns the sources whose device the node has, unless its arg says one.
+    fn device_sources(&self) -> &[UOp] {
+        let op = self.op();
+        let is_marker = matches!(op, Op::ReduceAxis | Op::Contiguous | Op::Detach);
+        let has_those_of_sources = op.is_movement() || op.is_elementwise() || is_marker;
+        if has_those_of_sources { self.src() } else { &[] }
+    }
+
+    /// Returns a source whose device must be found before that of this node.
+    fn source_of_unknown_device(&self) -> Option<&UOp> {
+        for source in self.device_sources() {
+            match source.0.device.get() {
+                None => return Some(source),
+                Some(Some(_)) => return None,
+                Some(None) => {}
+            }
+        }
+        None
+    }
+
+    fn find_device(&self) -> Option<Placement> {
+        match (self.op(), self.arg()) {
+            (Op::Buffer, Arg::Buffer(buffer)) => Some(buffer.placement().clone()),
+            (Op::Copy, Arg::Device(target)) => Some(target.clone()),
+            _ => self.device_sources().iter().find_map(UOp::device).cloned(),
         }
     }
 
@@ -569,6 +632,30 @@ mod tests {
         let arg = Arg::Reduce(Op::Add, Dims::from_slice(&[0]));
         let sum = UOp::new(Op::ReduceAxis, DType::F32, [transposed], arg);
         assert_eq!(sum.shape(), Some([1, 2].as_slice()));
+    }
+
+    #[test]
+    fn device_is_that_of_buffers_and_copies() {
+        let data = |placement| {
+            let buffer = Buffer::on(placement, DType::I32, 1);
+            UOp::new(Op::Buffer, DType::I32, [], Arg::Buffer(buffer))
+        };
+        let jit = Placement::parse("jit").expect("it is a name");
+        let iota = UOp::new(Op::Iota, DType::I32, [], Arg::Int(1));
+        let (here, there) = (data(Placement::Default), data(jit.clone()));
+        let arg = Arg::Device(jit.clone());
+        let copy = UOp::new(Op::Copy, DType::I32, [here.clone()], arg.clone());
+        let sum = |x: &UOp, y: &UOp| UOp::binary(Op::Add, x.clone(), y.clone());
+        assert_eq!(sum(&iota, &three()).device(), None);
+        assert_eq!(sum(&iota, &here).device(), Some(&Placement::Default));
+        assert_eq!(sum(&three(), &there).device(), Some(&jit));
+        assert_eq!(UOp::unary(Op::Neg, DType::I32, copy).device(), Some(&jit));
+        assert_eq!(UOp::new(Op::Copy, DType::I32, [iota], arg).device(), Some(&jit));
+        let mut chain = there;
+        for _ in 0..200_000 {
+            chain = UOp::unary(Op::Neg, DType::I32, chain);
+        }
+        assert_eq!(chain.device(), Some(&jit));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! 3. Shapes: those sources of an elementwise op that have a shape, and are not constants, have the
 //!    same shape. Axes of movements and reductions are within the rank. A reshape keeps the number
 //!    of elements, an expand repeats only axes of size 1, a shrink stays inside its source.
+//!    Sources of an elementwise op are not on two devices of different names.
 //! 4. Kernel trees: a load or store with a tracker is of a global array; the stored value has its
 //!    dtype.
 //! 5. Lowered kernels: an index is an integer (i32 or i64) into a global or local array, its gate a
@@ -26,7 +27,7 @@
 //! * There is no op of tensor level, no view and no reduction.
 
 use crate::tensor_core::TensorCore;
-use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, UOp};
+use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, Placement, UOp};
 
 /// The violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +89,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::View, Arg::View(_)) => true,
         (Op::Load | Op::Store, Arg::View(_) | Arg::None | Arg::Int(_)) => true,
         (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => op.row().identity.is_some(),
+        (Op::Copy, Arg::Device(_)) => true,
         (op, Arg::None) => op.class() != crate::op::Class::Leaf && !takes_arg(op),
         _ => false,
     };
@@ -107,6 +109,7 @@ fn takes_arg(op: Op) -> bool {
                 | Op::ReduceAxis
                 | Op::Lane
                 | Op::Wmma
+                | Op::Copy
         )
 }
 
@@ -127,9 +130,11 @@ fn check_node(node: &UOp) -> Result<(), String> {
     check_void(node)?;
     if op.is_elementwise() {
         check_dtypes(node)?;
+        check_devices(node)?;
         return check_shapes(node);
     }
-    if op.is_movement() || matches!(op, Op::Contiguous | Op::Detach | Op::ReduceAxis) {
+    let is_marker = matches!(op, Op::Contiguous | Op::Detach | Op::Copy);
+    if op.is_movement() || is_marker || op == Op::ReduceAxis {
         check_kept_dtype(node)?;
         return check_movement(node);
     }
@@ -169,6 +174,17 @@ fn check_shapes(node: &UOp) -> Result<(), String> {
     let Some(first) = shapes.next() else { return Ok(()) };
     match shapes.find(|shape| *shape != first) {
         Some(second) => Err(format!("{} of shapes {first:?} and {second:?}", node.op())),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the sources of an elementwise op are not on two devices of different names.
+fn check_devices(node: &UOp) -> Result<(), String> {
+    let mut devices = node.src().iter().filter_map(UOp::device);
+    let named = devices.find(|device| **device != Placement::Default);
+    let Some(first) = named else { return Ok(()) };
+    match devices.find(|device| device.differs_from(first)) {
+        Some(second) => Err(format!("{} of sources on {first} and {second}", node.op())),
         None => Ok(()),
     }
 }
@@ -457,7 +473,8 @@ fn check_lanes(linear: &Linear, uop: &Instruction) -> Result<(), String> {
 }
 
 fn is_linear(op: Op) -> bool {
-    let is_tensor_level = matches!(op, Op::Buffer | Op::Iota | Op::Contiguous | Op::Detach);
+    let is_marker = matches!(op, Op::Contiguous | Op::Detach | Op::Copy);
+    let is_tensor_level = matches!(op, Op::Buffer | Op::Iota) || is_marker;
     !op.is_movement() && !is_tensor_level && !matches!(op, Op::Reduce | Op::ReduceAxis)
 }
 
@@ -493,6 +510,11 @@ mod tests {
         check(&format!("{data}%1 = load f32 %0"), Some("load of (buffer:f32"));
         let sum = "%1 = buffer f32 #1 5\n%2 = add f32 %0 %1";
         check(&format!("{data}{sum}"), Some("shapes [6] and [5]"));
+        let there = format!("{data}%1 = buffer f32 #1 6 jit\n%2 = copy f32 %0 jit\n");
+        check(&format!("{there}%3 = add f32 %1 %2"), None);
+        check(&format!("{there}%3 = copy f32 %1 c\n%4 = add f32 %0 %3"), None);
+        check(&format!("{there}%3 = copy f32 %1 c\n%4 = add f32 %2 %3"), Some("on jit and c"));
+        check(&format!("{there}%3 = copy i32 %1 c"), Some("turns f32 into i32"));
         let index = "%0 = define_global f32 data0 4\n%1 = const i32 2\n";
         check(&format!("{index}%2 = index f32 %0 %1\n%3 = load f32 %2"), None);
         check(&format!("{index}%2 = index f32 %0 %1 %1"), Some("index of"));

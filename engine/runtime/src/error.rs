@@ -60,6 +60,14 @@ pub enum Error {
         /// The maximal value.
         max: usize,
     },
+    /// The environment variables that select the default device have no valid values.
+    #[error("{settings}: {why}")]
+    DefaultDevice {
+        /// The variables and their values, such as `C=2`.
+        settings: String,
+        /// The allowed values.
+        why: &'static str,
+    },
     /// There is no device of this name.
     #[error("there is no device `{name}`; devices are {}", known.join(", "))]
     NoDevice {
@@ -324,6 +332,7 @@ impl Error {
     pub fn is_environment(&self) -> bool {
         match self {
             Error::Environment { .. }
+            | Error::DefaultDevice { .. }
             | Error::Unavailable { .. }
             | Error::CompilerUnusable { .. }
             | Error::DeviceUnusable { .. }

@@ -18,6 +18,19 @@ pub enum Error {
         /// The maximum number of elements of a buffer.
         limit: i64,
     },
+    /// The sources of a node are on different devices.
+    #[error(
+        "{op} of tensors on {first} and {second}: copy one to the device of the other, as with \
+         `.to(\"{first}\")`"
+    )]
+    Devices {
+        /// The op of the node.
+        op: Op,
+        /// The device of a source.
+        first: &'static str,
+        /// The device of another source.
+        second: &'static str,
+    },
     /// A movement op with an argument that does not fit its source.
     #[error("schedule: {0}")]
     Movement(String),

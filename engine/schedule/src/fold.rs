@@ -2,15 +2,16 @@
 //!
 //! It maps a graph of tensor level to another one with the same bits. So the factor 1 and a
 //! subtracted zero are removed from floats, but an added zero is not: -0.0 + 0.0 is 0.0. Undefined
-//! results are not folded. `Contiguous` is not folded, as it requests a buffer. Values without
-//! elements and reductions over no elements become constants, too, so that later passes need not
-//! handle them.
+//! results are not folded. A copy is removed if its source can be computed on any device, or is on
+//! the same one; an output keeps its device. `Contiguous` is not folded, as it requests a buffer.
+//! Values without elements and reductions over no elements become constants, too, so that later
+//! passes need not handle them.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp, evaluate};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::{Error, shape_of, shaped};
+use crate::{Error, constant_of, shape_of, shaped};
 
 /// Folds constants and identities in a graph.
 pub(crate) fn constants(outputs: &[UOp]) -> Result<Vec<UOp>, Error> {
@@ -24,7 +25,20 @@ pub(crate) fn constants(outputs: &[UOp]) -> Result<Vec<UOp>, Error> {
             folder.folded.insert(node, folded);
         }
     }
-    Ok(outputs.iter().map(|output| folder.folded[output].clone()).collect())
+    Ok(outputs.iter().map(|output| placed(&folder.folded[output], output)).collect())
+}
+
+/// Returns a folded output on the device of the output as it was, unless it is a constant.
+fn placed(folded: &UOp, output: &UOp) -> UOp {
+    match output.device() {
+        Some(device) if folded.device() != Some(device) && constant_of(folded).is_none() => {
+            let arg = Arg::Device(device.clone());
+            let copy = UOp::new(Op::Copy, folded.dtype(), [folded.clone()], arg);
+            assert_eq!(copy.shape(), output.shape(), "a copy has the shape of its source");
+            copy
+        }
+        _ => folded.clone(),
+    }
 }
 
 /// Makes a tensor of equal elements: `Const`, reshaped and expanded if necessary.
@@ -73,9 +87,8 @@ impl Folder {
         }
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
         match (node.op(), node.arg()) {
-            (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip | Op::Detach, _) => {
-                value(0)
-            }
+            (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip, _) => value(0),
+            (Op::Detach | Op::Copy, _) => value(0),
             (Op::Pad, _) => value(0).filter(|value| {
                 *value == Constant::zero(node.dtype()) || src[0].shape() == node.shape()
             }),
@@ -107,6 +120,11 @@ impl Folder {
     fn unchanged(&self, node: &UOp, src: &[UOp]) -> Option<UOp> {
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
         let op = node.op();
+        if op == Op::Copy {
+            let source = src[0].device();
+            let is_idle = source.is_none() || source == node.device();
+            return is_idle.then(|| src[0].clone());
+        }
         if op == Op::Where {
             return value(0).map(|condition| src[if condition.is_true() { 1 } else { 2 }].clone());
         }

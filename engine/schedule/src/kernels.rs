@@ -6,7 +6,7 @@
 //! with the view of the load. Buffers are numbered by slots in order of appearance, so that equal
 //! kernels are the same node.
 
-use gradiff_graph::{Arg, Buffer, DType, Global, Op, UOp};
+use gradiff_graph::{Arg, Buffer, DType, Global, Op, Placement, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -37,7 +37,8 @@ pub(crate) fn split(
                 limit: MAX_BUFFER_ELEMENTS,
             });
         }
-        buffers.insert(node.clone(), Buffer::new(node.dtype(), size_elements));
+        let placement = node.device().cloned().unwrap_or(Placement::Default);
+        buffers.insert(node.clone(), Buffer::on(placement, node.dtype(), size_elements));
     }
     let has_kernel = |node: &&UOp| buffers.contains_key(*node) && size_of(node) != 0;
     let items = viewed
@@ -66,7 +67,8 @@ fn result_of(output: &UOp, buffers: &FxHashMap<UOp, Buffer>) -> UOp {
 
 /// Makes the kernel that fills the buffer of `node`.
 fn kernel(node: &UOp, realized: &FxHashMap<UOp, Buffer>, merge: bool) -> Item {
-    let value = if node.op() == Op::Contiguous { &node.src()[0] } else { node };
+    let is_marker = matches!(node.op(), Op::Contiguous | Op::Copy);
+    let value = if is_marker { &node.src()[0] } else { node };
     let shape = match reduction_within(value, node, realized) {
         Some((reduction, true)) => shape_of(&reduction.src()[0]).to_vec(),
         Some((reduction, false)) => shape_of(&reduction).to_vec(),

@@ -9,12 +9,17 @@
 //! large contractions are packed into panels, if that is enabled; the nodes that need a buffer are
 //! chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are
 //! shared. The rules of fusion are in `realize`.
+//!
+//! A schedule is for one device. A graph on several is cut into [`Parts`], which are scheduled one
+//! after the other. A `copy` that is scheduled, as all are for an engine that computes everything
+//! on its device, gives its source a buffer of its own on the device of the copy.
 
 mod error;
 mod fold;
 mod kernels;
 mod memory;
 mod pack;
+mod parts;
 mod pass;
 mod realize;
 mod rows;
@@ -25,6 +30,7 @@ use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
 
 pub use error::Error;
+pub use parts::{Part, Parts};
 pub use pass::{PASSES, Pass, schedule, stages};
 pub use tuning::MAX_KERNEL_NODES;
 pub use views::part_of;
@@ -88,11 +94,11 @@ pub struct Schedule {
     pub outputs: Vec<UOp>,
 }
 
-/// Returns the constant that an output of a schedule is: a `Const` under any number of `Reshape`
-/// and `Expand`. `None` if the output is in a buffer.
+/// Returns the constant that an output of a schedule is: a `Const` under any number of `Reshape`,
+/// `Expand` and `Copy`. `None` if the output is in a buffer.
 pub fn constant_of(node: &UOp) -> Option<Constant> {
     let mut node = node;
-    while matches!(node.op(), Op::Reshape | Op::Expand) {
+    while matches!(node.op(), Op::Reshape | Op::Expand | Op::Copy) {
         node = &node.src()[0];
     }
     node.as_const()

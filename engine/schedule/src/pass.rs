@@ -63,7 +63,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "realize",
-        promise: "each node that gets a buffer is marked Contiguous",
+        promise: "each node that gets a buffer is Contiguous or a Copy",
         run: |state, options| {
             state.realized = realize::choose(&state.viewed, options);
             Ok(())

@@ -1,7 +1,7 @@
 //! Pass "realize": chooses the nodes that get a buffer; all others are fused into their users.
 //!
 //! A node gets a buffer if
-//! 1. it is an output or `Contiguous` (see `views`);
+//! 1. it is an output, `Contiguous` or a `Copy` (see `views`);
 //! 2. a view repeats its elements (expand), unless they are cheaper to compute again;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
@@ -61,7 +61,7 @@ pub(crate) fn mark(viewed: &Viewed, realized: &FxHashSet<UOp>) -> Vec<UOp> {
     for node in &viewed.order {
         let mut new = node.with_src(node.src().iter().map(|src| marked[src].clone()));
         assert_eq!(new.shape(), node.shape(), "marking keeps shapes");
-        if realized.contains(node) && node.op() != Op::Contiguous {
+        if realized.contains(node) && !matches!(node.op(), Op::Contiguous | Op::Copy) {
             new = UOp::unary(Op::Contiguous, node.dtype(), new);
             assert_eq!(new.shape(), node.shape(), "marking keeps shapes");
         }

@@ -64,6 +64,11 @@ impl Converter {
                 let source = source(0);
                 Ok(self.in_buffer(source))
             }
+            Op::Copy => {
+                let copy = node.with_src([source(0)]);
+                self.forced.insert(copy.clone());
+                Ok(copy)
+            }
             Op::ReduceAxis => match node.arg() {
                 Arg::Reduce(_, axes) if axes.is_empty() => Ok(source(0)),
                 _ => Ok(node.with_src([source(0)])),
@@ -149,7 +154,7 @@ pub(crate) fn composed(below: &ShapeTracker, above: &ShapeTracker, merge: bool) 
 pub fn part_of(node: &UOp) -> Option<(Buffer, i64)> {
     let mut movements = Vec::new();
     let mut base = node;
-    while base.op().is_movement() || matches!(base.op(), Op::Contiguous | Op::Detach) {
+    while base.op().is_movement() || matches!(base.op(), Op::Contiguous | Op::Detach | Op::Copy) {
         movements.push(base);
         base = &base.src()[0];
     }

@@ -7,8 +7,8 @@ mod common;
 
 use common::*;
 use gradiff_graph::target::Thresholds;
-use gradiff_graph::{Arg, DType, Op, UOp};
-use gradiff_schedule::{Options, PASSES, constant_of, schedule, stages};
+use gradiff_graph::{Arg, Buffer, DType, Op, Placement, UOp};
+use gradiff_schedule::{Error, Options, PASSES, Parts, constant_of, schedule, stages};
 
 const ALL: [Options; 6] = [
     options(true, true, false, false),
@@ -126,6 +126,174 @@ fn constants_take_no_kernel() {
     check("chosen", &[UOp::select(like(&cast(&a, DType::Bool), 1), three, like(&i, 4))], 0);
     check("in a buffer on demand", &[contiguous(&like(&a, 3))], 1);
     check("beside a kernel", &[like(&a, 3), add(&a, 1)], 1);
+}
+
+#[test]
+fn copy_takes_a_kernel_unless_its_source_may_be_anywhere() {
+    let a = f32s(&[4, 4]);
+    let there = copy(&a, "jit");
+    check("input", std::slice::from_ref(&there), 1);
+    check("turned", &[copy(&permute(&a, &[1, 0]), "jit")], 1);
+    check("computed", &[copy(&add(&a, 1), "jit")], 1);
+    check("of a reduction", &[copy(&reduce(Op::Add, &a, &[0]), "jit")], 1);
+    check("reduced", &[reduce(Op::Add, &copy(&add(&a, 1), "jit"), &[0])], 2);
+    check("between", &[add(&copy(&add(&a, 1), "jit"), 2)], 2);
+    check("twice", &[copy(&copy(&add(&a, 1), "jit"), "default")], 2);
+    check("used twice", &[binary(Op::Mul, &there, &add(&there, 1)), flip(&there, &[0])], 3);
+    check("to two devices", &[there.clone(), copy(&a, "interp")], 2);
+    check("to the same device", &[copy(&add(&a, 1), "default")], 1);
+    check("there already", &[add(&copy(&there, "jit"), 1)], 2);
+    // Constants and counters are computed where they are used, but an output keeps its device.
+    let counter = UOp::new(Op::Iota, DType::I32, [], Arg::Int(4));
+    check("constant", &[copy(&like(&a, 3), "jit")], 0);
+    check("with a constant", &[binary(Op::Add, &there, &copy(&like(&a, 3), "jit"))], 2);
+    let sum = |device| binary(Op::Add, &copy(&counter, device), &like(&counter, 7));
+    check("counter", &[sum("jit")], 1);
+    check("counter on two devices", &[sum("jit"), sum("interp")], 2);
+    check("no elements", &[copy(&shrink(&a, &[(0, 0), (0, 4)]), "jit")], 0);
+    let outputs = [
+        (sum("jit"), "jit"),
+        (copy(&counter, "interp"), "interp"),
+        (copy(&permute(&there, &[1, 0]), "c"), "c"),
+        (add(&there, 1), "jit"),
+        (add(&a, 1), "default"),
+    ];
+    for (output, device) in outputs {
+        let scheduled = schedule(&[output], &Options::default()).unwrap();
+        assert_eq!(scheduled.outputs[0].device(), Some(&placement(device)));
+    }
+}
+
+/// The name of a device, where the default one is `c`.
+fn name_of(placement: &Placement) -> Result<&'static str, Error> {
+    let names = ["c", "jit", "interp", "cuda"];
+    let named = |name: &str| names.into_iter().find(|known| *known == name).unwrap();
+    Ok(match placement {
+        Placement::Default => "c",
+        Placement::Named(name) => named(name),
+    })
+}
+
+/// Computes a graph part by part. Checks the values, that no part uses two devices, and that no
+/// node is requested twice. Returns the device of each part and the number of its nodes.
+fn check_parts(name: &str, outputs: &[UOp]) -> Vec<(&'static str, usize)> {
+    let mut memory = data_for(outputs);
+    let expected: Vec<_> = outputs.iter().map(|output| evaluate_graph(output, &memory)).collect();
+    let mut parts = Parts::new(outputs, name_of).unwrap();
+    let mut taken = Vec::new();
+    while let Some(part) = parts.take() {
+        for node in part.nodes.iter().flat_map(UOp::toposort) {
+            if let Arg::Buffer(buffer) = node.arg() {
+                assert_eq!(name_of(buffer.placement()), Ok(part.device), "{name}: a buffer");
+            }
+            if let Arg::Device(target) = node.arg() {
+                assert_eq!(name_of(target), Ok(part.device), "{name}: a copy");
+            }
+        }
+        taken.push((part.device, part.nodes.len()));
+        let values: Vec<_> = part.nodes.iter().map(|node| evaluate_graph(node, &memory)).collect();
+        let mut results = Vec::new();
+        for (node, values) in part.nodes.iter().zip(values) {
+            let on_device = node.device().cloned().unwrap_or(Placement::Default);
+            let buffer = Buffer::on(on_device, node.dtype(), values.len() as i64);
+            memory.insert(buffer.clone(), values);
+            let node = node.clone();
+            let whole = UOp::new(Op::Buffer, node.dtype(), [], Arg::Buffer(buffer));
+            results.push(reshape(&whole, node.shape().unwrap()));
+        }
+        let mut new = Vec::new();
+        let new_copies = std::cell::RefCell::new(&mut new);
+        let copied = |result: &UOp, target: &Placement| {
+            let Arg::Buffer(source) = result.src()[0].arg() else { panic!("a buffer") };
+            let buffer = Buffer::on(target.clone(), source.dtype(), source.size_elements());
+            new_copies.borrow_mut().push((source.clone(), buffer.clone()));
+            let whole = UOp::new(Op::Buffer, source.dtype(), [], Arg::Buffer(buffer));
+            Ok::<UOp, Error>(reshape(&whole, result.shape().unwrap()))
+        };
+        parts.finish(part, results, copied).unwrap();
+        for (source, target) in new {
+            memory.insert(target, memory[&source].clone());
+        }
+    }
+    let found: Vec<_> =
+        parts.outputs().iter().map(|output| evaluate_graph(output, &memory)).collect();
+    assert_eq!(found, expected, "{name}: values");
+    for (output, requested) in parts.outputs().iter().zip(outputs) {
+        assert_eq!(output.shape(), requested.shape(), "{name}: shape");
+        if let Some(device) = requested.device() {
+            assert_eq!(output.device().map(name_of), Some(name_of(device)), "{name}: device");
+        }
+    }
+    taken
+}
+
+#[test]
+fn graph_is_cut_at_its_copies_between_devices() {
+    let a = f32s(&[4, 4]);
+    let there = copy(&add(&a, 1), "jit");
+    let parts = |name, outputs: &[UOp], expected: &[(&'static str, usize)]| {
+        assert_eq!(check_parts(name, outputs), expected, "{name}");
+    };
+    parts("without copies", &[add(&a, 1), reduce(Op::Add, &a, &[0])], &[("c", 2)]);
+    parts("one copy", &[add(&there, 2)], &[("c", 1), ("jit", 1)]);
+    parts("an output is copied", &[add(&a, 1), there.clone()], &[("c", 1), ("jit", 1)]);
+    let both = binary(Op::Mul, &there, &reduce(Op::Add, &expand(&there, &[4, 4]), &[]));
+    parts("used twice", &[both, flip(&there, &[0])], &[("c", 1), ("jit", 2)]);
+    let chain = add(&copy(&copy(&there, "interp"), "jit"), 1);
+    parts("chain", &[chain], &[("c", 1), ("jit", 1), ("interp", 1), ("jit", 1)]);
+    let back = binary(Op::Add, &copy(&add(&there, 2), "default"), &add(&a, 1));
+    parts("there and back", &[back], &[("c", 1), ("jit", 1), ("c", 1)]);
+    let two = [copy(&add(&a, 1), "jit"), copy(&add(&a, 1), "interp")];
+    parts("to two devices", &two, &[("c", 1), ("interp", 1), ("jit", 1)]);
+    parts("to the same device", &[copy(&add(&a, 1), "c")], &[("c", 1)]);
+    parts("to the default device", &[copy(&add(&a, 1), "default")], &[("c", 1)]);
+    // Constants and counters are computed where they are used.
+    let counter = UOp::new(Op::Iota, DType::F32, [], Arg::Int(4));
+    parts("counter", std::slice::from_ref(&counter), &[("c", 1)]);
+    let sum = add(&copy(&add(&counter, 3), "jit"), 1);
+    parts("counter there", std::slice::from_ref(&sum), &[("jit", 1)]);
+    let first = reshape(&shrink(&there, &[(0, 1), (0, 4)]), &[4]);
+    parts("counter with data", &[binary(Op::Add, &first, &sum)], &[("c", 1), ("jit", 1)]);
+    parts("scalar", &[copy(&UOp::int(DType::I32, 3), "jit")], &[("jit", 1)]);
+    parts("no outputs", &[], &[]);
+}
+
+#[test]
+fn copy_is_of_the_fewest_elements() {
+    let a = f32s(&[4, 6]);
+    let row = |x: &UOp| shrink(x, &[(1, 2), (0, 6)]);
+    let copied = |source: &UOp| {
+        let mut parts = Parts::new(&[copy(source, "jit")], name_of).unwrap();
+        let part = parts.take().unwrap();
+        assert_eq!((part.device, part.nodes.len()), ("c", 1));
+        check_parts("moved", &[copy(source, "jit")]);
+        part.nodes[0].clone()
+    };
+    // Buffers as they are, although the tensor is moved or repeated.
+    assert_eq!(copied(&a), a.src()[0]);
+    assert_eq!(copied(&pad(&permute(&a, &[1, 0]), &[(1, 0), (0, 2)])), a.src()[0]);
+    assert_eq!(copied(&expand(&reshape(&a, &[4, 1, 6]), &[4, 3, 6])), a.src()[0]);
+    // A part of a buffer, although more is made of it.
+    assert_eq!(copied(&row(&a)), row(&a));
+    assert_eq!(copied(&pad(&flip(&row(&a), &[1]), &[(3, 0), (0, 0)])), row(&a));
+    // No further than to the node that computes.
+    let computed = contiguous(&add(&a, 1));
+    assert_eq!(copied(&permute(&computed, &[1, 0])), computed);
+}
+
+#[test]
+fn operands_on_two_devices_are_refused() {
+    let (a, b) = (f32s(&[4]), copy(&f32s(&[4]), "jit"));
+    let mixed = binary(Op::Add, &add(&a, 1), &b);
+    for output in [mixed.clone(), copy(&mixed, "jit"), add(&contiguous(&mixed), 1)] {
+        let error = Parts::new(&[output], name_of).map(|_| ()).unwrap_err();
+        let expected = Error::Devices { op: Op::Add, first: "c", second: "jit" };
+        assert_eq!(error, expected);
+        assert!(error.to_string().contains(".to(\"c\")"), "{error}");
+    }
+    let chosen = UOp::select(cast(&a, DType::Bool), b.clone(), copy(&a, "interp"));
+    assert!(matches!(Parts::new(&[chosen], name_of), Err(Error::Devices { first: "c", .. })));
+    check_parts("named and default", &[binary(Op::Add, &a, &copy(&b, "c"))]);
 }
 
 #[test]
@@ -357,6 +525,11 @@ fn too_large_graphs_are_refused() {
     assert!(schedule(&[range], &Options::default()).is_err());
 }
 
+/// Copies a node to the device of another one.
+fn copy_like(y: &UOp, x: &UOp) -> UOp {
+    copy(y, &x.device().map_or("default".to_string(), Placement::to_string))
+}
+
 /// A generator of random graphs of small tensors, in which no op is undefined.
 struct Random(u64);
 
@@ -388,13 +561,14 @@ impl Random {
     fn node(&mut self, x: &UOp, values: &[UOp]) -> UOp {
         let shape = x.shape().unwrap().to_vec();
         let rank = shape.len();
-        match self.below(14) {
+        match self.below(15) {
             0 => unary(Op::Exp2, &binary(Op::Min, x, &like(x, 5))),
             1 => unary(Op::Neg, x),
             2 => add(x, self.below(5) as i64),
             3 | 4 => {
                 let same: Vec<_> = values.iter().filter(|y| y.shape() == x.shape()).collect();
                 let y = same[self.below(same.len())].clone();
+                let y = if y.device() == x.device() { y } else { copy_like(&y, x) };
                 binary([Op::Add, Op::Mul, Op::Max, Op::Sub][self.below(4)], x, &y)
             }
             5 => {
@@ -433,6 +607,7 @@ impl Random {
             11 | 12 => {
                 reduce([Op::Add, Op::Max, Op::Mul][self.below(3)], x, &[self.below(rank) as i64])
             }
+            13 => copy(x, ["default", "jit", "interp"][self.below(3)]),
             _ => contiguous(x),
         }
     }
@@ -443,5 +618,6 @@ fn random_graphs_have_the_same_values_when_scheduled() {
     for seed in 0..3_000 {
         let outputs = Random(seed).graph();
         check_values(&format!("seed {seed}"), &outputs);
+        check_parts(&format!("seed {seed}"), &outputs);
     }
 }

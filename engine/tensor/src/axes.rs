@@ -9,7 +9,7 @@ use crate::error::invalid;
 /// from the result; with [`keepdim`] they stay, with size 1.
 ///
 /// ```
-/// # use gradiff_tensor::{Engine, Tensor, keepdim};
+/// # use gradiff_tensor::{Tensor, keepdim};
 /// let x = Tensor::from_slice(&[2, 3], &[3, 1, 2, 6, 5, 4])?;
 /// assert_eq!(x.min(-1)?.shape(), [2]);
 /// assert_eq!(x.min([0, 1])?.shape(), []);

@@ -3,7 +3,7 @@
 use gradiff_graph::DType;
 
 use crate::error::invalid;
-use crate::{Element, Engine, Error, Scalar, Tensor};
+use crate::{Element, Error, Scalar, Tensor};
 
 impl Tensor {
     /// Creates a tensor of one element and no axes.
@@ -96,13 +96,13 @@ impl Tensor {
     /// Reads the element of a tensor that has exactly one.
     /// # Errors
     /// If the tensor has more elements or none, T is not the dtype, or it cannot be computed.
-    pub fn item<T: Element>(&self, engine: &Engine) -> Result<T, Error> {
+    pub fn item<T: Element>(&self) -> Result<T, Error> {
         if self.size_elements() != 1 {
             return invalid(format!(
                 "item of shape {:?}: the tensor must have exactly one element",
                 self.shape()
             ));
         }
-        Ok(self.to_vec(engine)?[0])
+        Ok(self.to_vec()?[0])
     }
 }

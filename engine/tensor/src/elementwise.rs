@@ -4,6 +4,7 @@ use gradiff_graph::op::Operands;
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
 use crate::error::invalid;
+use crate::placement::check_devices;
 use crate::promotion::promote;
 use crate::tensor::{broadcast, check_shape, constant_node, with_shape};
 use crate::{Error, Operand, Tensor};
@@ -293,8 +294,14 @@ fn common_dtype(name: &str, operands: &[Operand]) -> Result<DType, Error> {
     }
 }
 
-/// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1.
+/// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1. Operands
+/// on different devices are refused.
 fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>, Error> {
+    let tensors = operands.iter().filter_map(|operand| match operand {
+        Operand::Tensor(tensor) => Some(tensor.uop()),
+        Operand::Scalar(_) => None,
+    });
+    check_devices(name, tensors)?;
     let mut shape: Vec<i64> = Vec::new();
     for operand in operands {
         let Operand::Tensor(tensor) = operand else { continue };

@@ -11,11 +11,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::cache::{Cache, CachedKernel, Key};
 use crate::plan::{Plan, PlannedKernel};
 use crate::search::{Search, SearchCache};
-use crate::tensor::reshape_node;
+use crate::tensor::{rebind, reshape_node};
 use crate::{Error, Tensor, debug, search};
 
-/// A device with options and a kernel cache. [`Engine::realize`] computes tensors, and all reads of
-/// a tensor take an engine.
+/// A device with options and a kernel cache, for programs that choose the options, plan kernels or
+/// look at them; other programs read tensors, which computes them.
+///
+/// [`Engine::realize`] computes tensors, which are then read without further work. An engine runs
+/// everything on its device, whatever the devices of the tensors are: [`Tensor::to`] is a kernel
+/// that copies, or shares memory. The tensors' [`device`](Tensor::device) stays the same.
 pub struct Engine {
     /// The device that kernels run on.
     pub device: Arc<dyn Device>,
@@ -36,27 +40,27 @@ pub struct Engine {
     debug_level: u8,
 }
 
-/// Replaces the node of each tensor by its output.
-fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
-    assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
-    tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
-}
-
-/// Returns a buffer node for a tensor that is a contiguous part of a buffer, but not all of it. The
-/// new buffer shares that part of the memory. `None` for other tensors, and if the bytes are only
-/// on a device that does not allow a part to begin there.
-fn part(node: &UOp) -> Result<Option<UOp>, Error> {
+/// Returns a buffer node for a node that needs no kernel: a whole buffer, or a contiguous part of
+/// one that shares that part of the memory in a new buffer. `None` for other nodes, for buffers
+/// without data, and if the bytes are only on a device that does not allow a part to begin there.
+pub(crate) fn in_place(node: &UOp) -> Result<Option<UOp>, Error> {
     let Some((buffer, start)) = gradiff_schedule::part_of(node) else { return Ok(None) };
     let shape = node.shape().expect("a node of tensor level has a shape");
     let size_elements: i64 = shape.iter().product();
-    if size_elements == buffer.size_elements() || buffer.memory().is_none() {
+    let placement = buffer.placement();
+    if size_elements == buffer.size_elements() && node.device() == Some(placement) {
+        let whole = UOp::new(Op::Buffer, buffer.dtype(), [], Arg::Buffer(buffer));
+        return Ok(Some(reshape_node(whole, shape)));
+    }
+    if buffer.memory().is_none() {
         return Ok(None);
     }
     let memory = gradiff_runtime::memory_of(&buffer)?;
     let range = [start, size_elements].map(usize::try_from);
     let ([Ok(start), Ok(size)], true) = (range, memory.is_initialised()) else { return Ok(None) };
     let Some(memory) = memory.part_in_place(start, size)?.map(Arc::new) else { return Ok(None) };
-    let part = Buffer::new(buffer.dtype(), size_elements);
+    let placement = node.device().unwrap_or(placement).clone();
+    let part = Buffer::on(placement, buffer.dtype(), size_elements);
     part.memory_or_init(|| memory);
     let node = UOp::new(Op::Buffer, part.dtype(), [], Arg::Buffer(part));
     Ok(Some(reshape_node(node, shape)))
@@ -109,16 +113,15 @@ impl Engine {
     /// # Errors
     /// If a tensor cannot be scheduled or lowered; the tensors are unchanged then.
     pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
-        let (plan, outputs) = self.prepare(tensors)?;
+        let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
+        let (plan, outputs) = self.prepare(&nodes)?;
         rebind(tensors, outputs);
         Ok(plan)
     }
 
-    /// Returns a plan, and the node of each tensor after the plan has run. The tensors are
-    /// unchanged.
-    fn prepare(&self, tensors: &[&Tensor]) -> Result<(Plan, Vec<UOp>), Error> {
-        let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
-        let schedule = gradiff_schedule::schedule(&nodes, &self.schedule)?;
+    /// Returns a plan, and the node that each node is after the plan has run.
+    fn prepare(&self, nodes: &[UOp]) -> Result<(Plan, Vec<UOp>), Error> {
+        let schedule = gradiff_schedule::schedule(nodes, &self.schedule)?;
         let settings = self.settings();
         let mut plan = Plan::default();
         for item in schedule.items {
@@ -198,21 +201,26 @@ impl Engine {
     /// # Errors
     /// Those of `plan`, `compile` and `run`; the tensors are unchanged then.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
-        let mut parts = Vec::new();
-        let mut computed = Vec::with_capacity(tensors.len());
-        for tensor in tensors {
-            match part(&tensor.uop())? {
-                Some(output) => parts.push((*tensor, output)),
-                None => computed.push(*tensor),
-            }
-        }
-        let (plan, outputs) = self.prepare(&computed)?;
+        let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
+        rebind(tensors, self.compute(&nodes)?);
+        Ok(())
+    }
+
+    /// Computes nodes. Returns for each its buffer, reshaped or not, or the constant that it is.
+    pub(crate) fn compute(&self, nodes: &[UOp]) -> Result<Vec<UOp>, Error> {
+        let mut results = nodes.iter().map(in_place).collect::<Result<Vec<_>, Error>>()?;
+        let is_missing = |(_, result): &(&UOp, &Option<UOp>)| result.is_none();
+        let missing = nodes.iter().zip(&results).filter(is_missing);
+        let missing: Vec<UOp> = missing.map(|(node, _)| node.clone()).collect();
+        let (plan, outputs) = self.prepare(&missing)?;
         let mut plans = [plan];
         self.compile(&mut plans)?;
         self.run(&plans[0])?;
-        rebind(&computed, outputs);
-        parts.into_iter().for_each(|(tensor, output)| tensor.rebind(output));
-        Ok(())
+        let mut outputs = outputs.into_iter();
+        let fill = |result: &mut Option<UOp>| {
+            result.take().or_else(|| outputs.next()).expect("each node has a result")
+        };
+        Ok(results.iter_mut().map(fill).collect())
     }
 
     /// Returns the number of kernels in the cache.

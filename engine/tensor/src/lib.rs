@@ -2,13 +2,16 @@
 //!
 //! A [`Tensor`] is a node of the graph, and its methods add nodes. Dtypes are promoted and shapes
 //! broadcast here, so that in all later crates the sources of an op have the same dtype and shape.
-//! An [`Engine`] turns nodes into kernels for a device, caches the compiled kernels, and runs them.
+//! A tensor is on a device, where reads compute it; [`Tensor::to`] copies it to another one. An
+//! [`Engine`] turns nodes into kernels for a device, caches the compiled kernels, and runs them.
+//! Reads use one for each device; a program may also make engines with options of its choice.
 //! This crate knows no index, no loop and no particular device.
 
 mod axes;
 mod cache;
 mod compose;
 mod debug;
+mod device;
 mod element;
 mod elementwise;
 mod engine;
@@ -17,6 +20,7 @@ mod methods;
 mod movement;
 mod operand;
 mod operators;
+mod placement;
 mod plan;
 mod promotion;
 mod read;
@@ -26,9 +30,11 @@ mod search;
 mod tensor;
 
 pub use axes::{Axes, keepdim};
+pub use device::realize;
 pub use element::Element;
 pub use engine::Engine;
 pub use error::Error;
+pub use gradiff_runtime::default_device;
 pub use methods::{Conv, PerAxis, Pool};
 pub use operand::Operand;
 pub use plan::{Plan, PlannedKernel};

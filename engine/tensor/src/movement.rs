@@ -4,6 +4,7 @@ use gradiff_graph::{Arg, Constant, DType, Dims, Op, Pairs, UOp};
 
 use crate::elementwise::cast_node;
 use crate::error::invalid;
+use crate::placement::check_devices;
 use crate::tensor::{broadcast, check_shape, constant_node, reshape_node, with_shape};
 use crate::{Error, Scalar, Tensor};
 
@@ -128,6 +129,7 @@ impl Tensor {
                 first.rank()
             ));
         }
+        check_devices("cat", tensors.iter().map(|tensor| tensor.uop()))?;
         let mut total = 0i64;
         for tensor in tensors {
             let fits = tensor.dtype() == first.dtype()
@@ -163,6 +165,7 @@ impl Tensor {
                  integers, its rank and the sizes of other axes equal"
             ));
         }
+        check_devices("gather", [self.uop(), index.uop()])?;
         // Each element of the result is a sum over a new last axis that runs along the whole
         // gathered axis. At most one of its terms is not masked to zero, so the sum of the bits is
         // this term.

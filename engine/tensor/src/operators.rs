@@ -11,11 +11,10 @@
 //! | `- !` | [`neg`](Tensor::neg), [`not`](Tensor::not) |
 //!
 //! ```
-//! # use gradiff_tensor::{Engine, Tensor};
-//! # let engine = Engine::new("interp")?;
+//! # use gradiff_tensor::Tensor;
 //! let x = Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0])?;
 //! let y = (2.0 * &x - 1.0) / (&x + &x);
-//! assert_eq!(y.to_text(&engine)?, "[0.5, 0.75, 0.8333333]");
+//! assert_eq!(y.to_text()?, "[0.5, 0.75, 0.8333333]");
 //! # Ok::<(), gradiff_tensor::Error>(())
 //! ```
 
@@ -131,11 +130,11 @@ impl Not for Tensor {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Engine, Tensor};
+    use crate::Tensor;
 
     fn text(tensor: &Tensor) -> String {
-        let engine = Engine::new("interp").expect("always there");
-        tensor.to_text(&engine).expect("it computes")
+        let there = tensor.to("interp").expect("always there");
+        there.to_text().expect("it computes")
     }
 
     #[test]

@@ -5,39 +5,28 @@ use gradiff_schedule::MAX_BUFFER_ELEMENTS;
 use ndarray::{ArrayD, IxDyn};
 
 use crate::error::invalid;
-use crate::{Element, Engine, Error, Tensor};
+use crate::{Element, Error, Tensor};
 
 /// The maximal number of elements, or of lists of a tensor without elements, in a text.
 const MAX_TEXT_ITEMS: i64 = 1 << 26;
 
 impl Tensor {
-    /// Computes the tensor. Afterwards it is in a buffer, or is a constant.
+    /// Reads the elements: row-major, little endian, bool as 0 and 1. Computes them first on the
+    /// tensor's device, unless that or an [`Engine`](crate::Engine) has computed them already.
     /// # Errors
-    /// If it cannot be scheduled, compiled or run.
-    pub fn realize(&self, engine: &Engine) -> Result<(), Error> {
-        engine.realize(&[self])
-    }
-
-    /// Reads the elements of a tensor that is in a buffer or a constant: row-major, little endian.
-    /// # Errors
-    /// If it has not been computed, or is a constant of too large a shape.
-    pub fn read(&self) -> Result<Vec<u8>, Error> {
+    /// If they cannot be computed, or the tensor is a constant of too large a shape.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        if let Some(value) = self.constant() {
+            return self.repeated_bytes(value);
+        }
+        if self.buffer().is_none() {
+            self.realize()?;
+        }
         match (self.buffer(), self.constant()) {
             (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()?),
             (None, Some(value)) => self.repeated_bytes(value),
-            _ => invalid(format!("read of {self:?}: it has not been computed; call realize")),
+            (None, None) => unreachable!("a realised tensor is in a buffer or a constant"),
         }
-    }
-
-    /// Reads the elements, and computes them first if necessary: row-major, little endian, bool as
-    /// 0 and 1.
-    /// # Errors
-    /// If they cannot be computed.
-    pub fn to_bytes(&self, engine: &Engine) -> Result<Vec<u8>, Error> {
-        if self.buffer().is_none() && self.constant().is_none() {
-            self.realize(engine)?;
-        }
-        self.read()
     }
 
     /// The bytes of a tensor of this shape whose elements are all `value`.
@@ -63,20 +52,20 @@ impl Tensor {
     /// Reads the elements, row-major.
     /// # Errors
     /// If T is not the dtype, or they cannot be computed.
-    pub fn to_vec<T: Element>(&self, engine: &Engine) -> Result<Vec<T>, Error> {
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         if T::DTYPE != self.dtype() {
             return invalid(format!("read of {self:?} as {}: cast it first", T::DTYPE));
         }
-        let bytes = self.to_bytes(engine)?;
+        let bytes = self.to_bytes()?;
         Ok(bytes.chunks_exact(T::DTYPE.size_bytes()).map(T::from_bytes).collect())
     }
 
     /// Reads the elements as an array of the same shape.
     /// # Errors
     /// As [`to_vec`](Tensor::to_vec).
-    pub fn to_ndarray<T: Element>(&self, engine: &Engine) -> Result<ArrayD<T>, Error> {
+    pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>, Error> {
         let sizes: Vec<usize> = self.shape().iter().map(|size| *size as usize).collect();
-        let elements = self.to_vec(engine)?;
+        let elements = self.to_vec()?;
         ArrayD::from_shape_vec(IxDyn(&sizes), elements)
             .map_err(|error| Error::Invalid(format!("{self:?} as an array: {error}")))
     }
@@ -84,7 +73,7 @@ impl Tensor {
     /// Formats the elements as nested lists, as `[[1, 2], [3, 4]]`; a scalar without brackets.
     /// # Errors
     /// If they cannot be computed, or there are more than 2^26 elements or lists.
-    pub fn to_text(&self, engine: &Engine) -> Result<String, Error> {
+    pub fn to_text(&self) -> Result<String, Error> {
         // Without elements, there are lists down to the first axis of size 0.
         let count: i64 = self.shape().iter().take_while(|size| **size != 0).product();
         if MAX_TEXT_ITEMS < count {
@@ -93,7 +82,7 @@ impl Tensor {
                 "text of shape {shape:?}: {count} elements or lists, {MAX_TEXT_ITEMS} at most"
             ));
         }
-        let bytes = self.to_bytes(engine)?;
+        let bytes = self.to_bytes()?;
         let mut text = String::new();
         let mut elements = bytes.chunks_exact(self.dtype().size_bytes());
         write_nested(&mut text, self.shape(), self.dtype(), &mut elements);

@@ -513,14 +513,14 @@ mod tests {
     /// Plans and runs the product.
     fn plan(engine: &Engine, size: i64) -> (Plan, Vec<u8>) {
         let [left, right, product] = product(size);
-        let inputs_before = [&left, &right].map(|tensor| tensor.read().unwrap());
+        let inputs_before = [&left, &right].map(|tensor| tensor.to_bytes().unwrap());
         let mut plans = [engine.plan(&[&product]).unwrap()];
         engine.compile(&mut plans).unwrap();
         engine.run(&plans[0]).unwrap();
-        let inputs_after = [&left, &right].map(|tensor| tensor.read().unwrap());
+        let inputs_after = [&left, &right].map(|tensor| tensor.to_bytes().unwrap());
         assert_eq!(inputs_before, inputs_after, "a search does not change the data");
         let [plan] = plans;
-        (plan, product.read().unwrap())
+        (plan, product.to_bytes().unwrap())
     }
 
     /// The key of the product's kernel.

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
+use crate::placement::check_names;
 use crate::{Element, Error, Scalar};
 
 /// The maximal number of elements of a tensor. Axes of size 0 count as 1, so that reductions along
@@ -13,8 +14,9 @@ pub const MAX_ELEMENTS: i64 = 1 << 40;
 
 /// An array of elements of one dtype, computed when it is needed.
 ///
-/// Calls build a graph; nothing runs before [`realize`](Tensor::realize) or a read. A clone is the
-/// same tensor: if one is realised, so is the other.
+/// Calls build a graph; nothing runs before [`realize`](Tensor::realize) or a read, which run it on
+/// the tensor's [`device`](Tensor::device). A clone is the same tensor: if one is realised, so is
+/// the other.
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<RwLock<UOp>>,
@@ -25,8 +27,8 @@ pub struct Tensor {
 impl Tensor {
     /// Creates a tensor of a node of tensor level.
     ///
-    /// # Errors If [`gradiff_graph::verify::verify`] refuses the node, it has no shape, or a shape
-    /// in it exceeds [`MAX_ELEMENTS`].
+    /// # Errors If [`gradiff_graph::verify::verify`] refuses the node, it has no shape, a shape in
+    /// it exceeds [`MAX_ELEMENTS`], or a device in it does not exist.
     pub fn from_uop(node: UOp) -> Result<Tensor, Error> {
         let is_tensor = node.dtype() != DType::Void && node.shape().is_some();
         let verified = gradiff_graph::verify::verify(&node).map_err(|error| error.to_string());
@@ -35,6 +37,7 @@ impl Tensor {
         {
             return invalid(format!("a tensor of {node:?}: {why}"));
         }
+        check_names(&node.order())?;
         for node in node.order() {
             check_shape(node.shape().unwrap_or_default())?;
         }
@@ -57,8 +60,19 @@ impl Tensor {
         self.node.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the node by the realised one.
-    pub(crate) fn rebind(&self, node: UOp) {
+    /// Replaces the node by the realised one, on the same device.
+    fn rebind(&self, node: UOp) {
+        let node = match self.uop().device() {
+            Some(device) if node.device().is_none() => {
+                let arg = Arg::Device(device.clone());
+                with_shape(UOp::new(Op::Copy, self.dtype, [node], arg))
+            }
+            device => {
+                let is_kept = device.is_none_or(|device| node.device() == Some(device));
+                assert!(is_kept, "realising keeps the device {device:?}, not {:?}", node.device());
+                node
+            }
+        };
         assert_eq!(node.shape(), Some(&*self.shape), "realising keeps the shape");
         assert_eq!(node.dtype(), self.dtype, "realising keeps the dtype");
         *self.node.write().unwrap_or_else(PoisonError::into_inner) = node;
@@ -87,12 +101,7 @@ impl Tensor {
     /// The buffer that the tensor is in, row-major: if it was created from data, or is realised and
     /// not a [`constant`](Tensor::constant).
     pub fn buffer(&self) -> Option<Buffer> {
-        let node = self.uop();
-        let base = if node.op() == Op::Reshape { node.src()[0].clone() } else { node };
-        match base.arg() {
-            Arg::Buffer(buffer) => Some(buffer.clone()),
-            _ => None,
-        }
+        buffer_of(&self.uop())
     }
 
     /// The value of all elements, if the tensor is a constant. A constant needs no computation and
@@ -101,7 +110,8 @@ impl Tensor {
         gradiff_schedule::constant_of(&self.uop())
     }
 
-    /// Creates a tensor of the elements in `bytes`: row-major, little endian, bool as 0 and 1.
+    /// Creates a tensor of the elements in `bytes`, row-major, little endian, bool as 0 and 1, on
+    /// the default device.
     /// # Errors
     /// If the number of bytes is not that of the shape, or a size is negative or too large.
     pub fn from_bytes(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor, Error> {
@@ -122,7 +132,7 @@ impl Tensor {
         Ok(Tensor::from_valid(reshape_node(node, shape)))
     }
 
-    /// Creates a tensor of these elements, row-major.
+    /// Creates a tensor of these elements, row-major, on the default device.
     /// # Errors
     /// As [`from_bytes`](Tensor::from_bytes).
     pub fn from_slice<T: Element>(shape: &[i64], elements: &[T]) -> Result<Tensor, Error> {
@@ -169,6 +179,21 @@ impl std::fmt::Debug for Tensor {
 
 fn constant(dtype: DType, value: i64, count: i64) -> UOp {
     constant_node(Constant::int(dtype, i128::from(value)), &[count])
+}
+
+/// Replaces the node of each tensor by its output.
+pub(crate) fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
+    assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
+    tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
+}
+
+/// Returns the buffer that a node is, reshaped or not.
+pub(crate) fn buffer_of(node: &UOp) -> Option<Buffer> {
+    let base = if node.op() == Op::Reshape { &node.src()[0] } else { node };
+    match base.arg() {
+        Arg::Buffer(buffer) => Some(buffer.clone()),
+        _ => None,
+    }
 }
 
 /// A constant broadcast to a shape.

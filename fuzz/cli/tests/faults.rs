@@ -12,6 +12,8 @@ struct Row {
     crate_name: String,
 }
 
+/// Faults of tensors on several devices, which sessions draw along with each program.
+const BY_SESSIONS: [&str; 2] = ["schedule-copy-drops-flip", "tensor-devices-mixed"];
 /// Faults that no program reaches.
 const BY_VIEWS: [&str; 1] = ["sint-bound-term-dropped"];
 
@@ -87,10 +89,12 @@ fn faults_of_views_show_often() {
     }
 }
 
-/// Runs one hunt as a user would start it: on devices for faults of their crates, and for those of
-/// earlier crates on backends of the interpreter, which needs no compiler.
+/// Runs one hunt as a user would start it: on devices for faults of their crates, in sessions for
+/// faults that they draw, and for those of earlier crates on backends of the interpreter, which
+/// needs no compiler.
 fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
     let backends = match row.crate_name.as_str() {
+        _ if BY_SESSIONS.contains(&row.name.as_str()) => "interp/session,jit/session",
         "render" | "runtime" => "interp,jit,c,interp/opts",
         _ => "interp,jit,interp/opts,interp/vectors,interp/groups",
     };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, Pairs, UOp};
+use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, Pairs, Placement, UOp};
 use gradiff_schedule::Schedule;
 
 pub(crate) type Data = HashMap<Buffer, Vec<Constant>>;
@@ -49,6 +49,14 @@ pub(crate) fn reduce(how: Op, x: &UOp, axes: &[i64]) -> UOp {
 
 pub(crate) fn contiguous(x: &UOp) -> UOp {
     with(Op::Contiguous, x, Arg::None)
+}
+
+pub(crate) fn placement(device: &str) -> Placement {
+    Placement::parse(device).unwrap()
+}
+
+pub(crate) fn copy(x: &UOp, device: &str) -> UOp {
+    with(Op::Copy, x, Arg::Device(placement(device)))
 }
 
 pub(crate) fn unary(op: Op, x: &UOp) -> UOp {

@@ -55,10 +55,9 @@ impl Tensor {
     /// If the axis does not exist.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?.cumsum(-1)?;
-    /// assert_eq!(x.to_text(&engine)?, "[[1, 3], [3, 7]]");
+    /// assert_eq!(x.to_text()?, "[[1, 3], [3, 7]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn cumsum(&self, axis: i64) -> Result<Tensor, Error> {

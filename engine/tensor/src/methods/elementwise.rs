@@ -41,10 +41,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-1.5f32, 0.0, 2.0])?;
-    /// assert_eq!(x.abs()?.to_text(&engine)?, "[1.5, 0.0, 2.0]");
+    /// assert_eq!(x.abs()?.to_text()?, "[1.5, 0.0, 2.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn abs(&self) -> Result<Tensor, Error> {
@@ -60,10 +59,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-7, 0, 3])?;
-    /// assert_eq!(x.sign()?.to_text(&engine)?, "[-1, 0, 1]");
+    /// assert_eq!(x.sign()?.to_text()?, "[-1, 0, 1]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn sign(&self) -> Result<Tensor, Error> {
@@ -83,10 +81,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[-3, 4])?;
-    /// assert_eq!(x.square()?.to_text(&engine)?, "[9, 16]");
+    /// assert_eq!(x.square()?.to_text()?, "[9, 16]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn square(&self) -> Result<Tensor, Error> {
@@ -99,10 +96,9 @@ impl Tensor {
     /// If the dtype is bool, or cannot represent a bound.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-3, 1, 9])?;
-    /// assert_eq!(x.clamp(0, 5)?.to_text(&engine)?, "[0, 1, 5]");
+    /// assert_eq!(x.clamp(0, 5)?.to_text()?, "[0, 1, 5]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn clamp(&self, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor, Error> {
@@ -116,10 +112,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-1.5f32, 0.5, 2.75])?;
-    /// assert_eq!(x.trunc()?.to_text(&engine)?, "[-1.0, 0.0, 2.0]");
+    /// assert_eq!(x.trunc()?.to_text()?, "[-1.0, 0.0, 2.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn trunc(&self) -> Result<Tensor, Error> {
@@ -132,10 +127,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-1.5f32, 0.5, 2.0])?;
-    /// assert_eq!(x.floor()?.to_text(&engine)?, "[-2.0, 0.0, 2.0]");
+    /// assert_eq!(x.floor()?.to_text()?, "[-2.0, 0.0, 2.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn floor(&self) -> Result<Tensor, Error> {
@@ -150,10 +144,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-1.5f32, 0.5, 2.0])?;
-    /// assert_eq!(x.ceil()?.to_text(&engine)?, "[-1.0, 1.0, 2.0]");
+    /// assert_eq!(x.ceil()?.to_text()?, "[-1.0, 1.0, 2.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn ceil(&self) -> Result<Tensor, Error> {
@@ -168,10 +161,9 @@ impl Tensor {
     /// If the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[4], &[0.5f32, 1.5, 2.5, -2.75])?;
-    /// assert_eq!(x.round()?.to_text(&engine)?, "[0.0, 2.0, 2.0, -3.0]");
+    /// assert_eq!(x.round()?.to_text()?, "[0.0, 2.0, 2.0, -3.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn round(&self) -> Result<Tensor, Error> {
@@ -193,10 +185,9 @@ impl Tensor {
     /// None.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1.0, f32::NAN, f32::INFINITY])?;
-    /// assert_eq!(x.isnan()?.to_text(&engine)?, "[false, true, false]");
+    /// assert_eq!(x.isnan()?.to_text()?, "[false, true, false]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn isnan(&self) -> Result<Tensor, Error> {
@@ -209,10 +200,9 @@ impl Tensor {
     /// None.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1.0, f32::NAN, f32::NEG_INFINITY])?;
-    /// assert_eq!(x.isinf()?.to_text(&engine)?, "[false, false, true]");
+    /// assert_eq!(x.isinf()?.to_text()?, "[false, false, true]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn isinf(&self) -> Result<Tensor, Error> {
@@ -225,10 +215,9 @@ impl Tensor {
     /// None.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1.0, f32::NAN, f32::INFINITY])?;
-    /// assert_eq!(x.isfinite()?.to_text(&engine)?, "[true, false, false]");
+    /// assert_eq!(x.isfinite()?.to_text()?, "[true, false, false]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn isfinite(&self) -> Result<Tensor, Error> {
@@ -241,10 +230,9 @@ impl Tensor {
     /// If a dtype is not a float, or shapes do not broadcast.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1.5f32, -2.0])?;
-    /// assert_eq!(x.copysign(-0.0)?.to_text(&engine)?, "[-1.5, -2.0]");
+    /// assert_eq!(x.copysign(-0.0)?.to_text()?, "[-1.5, -2.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn copysign(&self, sign: impl Into<Operand>) -> Result<Tensor, Error> {
@@ -257,11 +245,10 @@ impl Tensor {
     /// If the mask is not bool, shapes do not broadcast, or the dtype cannot represent the value.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1, 2])?;
     /// let mask = Tensor::from_slice(&[2], &[true, false])?;
-    /// assert_eq!(x.masked_fill(&mask, 0)?.to_text(&engine)?, "[0, 2]");
+    /// assert_eq!(x.masked_fill(&mask, 0)?.to_text()?, "[0, 2]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor, Error> {
@@ -273,10 +260,9 @@ impl Tensor {
     /// If a dtype is not a float, or shapes do not broadcast.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let (x, end) = (Tensor::from_slice(&[1], &[1f32])?, Tensor::from_slice(&[1], &[3f32])?);
-    /// assert_eq!(x.lerp(&end, 0.25)?.to_text(&engine)?, "[1.5]");
+    /// assert_eq!(x.lerp(&end, 0.25)?.to_text()?, "[1.5]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn lerp(

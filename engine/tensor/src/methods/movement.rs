@@ -16,10 +16,9 @@ impl Tensor {
     /// If the numbers of shifts and axes differ, or an axis does not exist or appears twice.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[4], &[1, 2, 3, 4])?;
-    /// assert_eq!(x.roll(&[1], &[0])?.to_text(&engine)?, "[4, 1, 2, 3]");
+    /// assert_eq!(x.roll(&[1], &[0])?.to_text()?, "[4, 1, 2, 3]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn roll(&self, shifts: &[i64], axes: &[i64]) -> Result<Tensor, Error> {
@@ -86,10 +85,9 @@ impl Tensor {
     /// If one of them does not exist.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(x.transpose(0, -1)?.to_text(&engine)?, "[[1, 3], [2, 4]]");
+    /// assert_eq!(x.transpose(0, -1)?.to_text()?, "[[1, 3], [2, 4]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn transpose(&self, axis0: i64, axis1: i64) -> Result<Tensor, Error> {
@@ -171,10 +169,9 @@ impl Tensor {
     /// elements.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1, 2])?;
-    /// assert_eq!(x.repeat(&[2, 2])?.to_text(&engine)?, "[[1, 2, 1, 2], [1, 2, 1, 2]]");
+    /// assert_eq!(x.repeat(&[2, 2])?.to_text()?, "[[1, 2, 1, 2], [1, 2, 1, 2]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn repeat(&self, counts: &[i64]) -> Result<Tensor, Error> {
@@ -210,10 +207,9 @@ impl Tensor {
     /// If the axis does not exist, the count is negative, or the result has too many elements.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1, 2])?;
-    /// assert_eq!(x.repeat_interleave(3, 0)?.to_text(&engine)?, "[1, 1, 1, 2, 2, 2]");
+    /// assert_eq!(x.repeat_interleave(3, 0)?.to_text()?, "[1, 1, 1, 2, 2, 2]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn repeat_interleave(&self, count: i64, axis: i64) -> Result<Tensor, Error> {
@@ -237,10 +233,9 @@ impl Tensor {
     /// If there are no tensors, their dtypes or shapes differ, or the result has no such axis.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let (x, y) = (Tensor::from_slice(&[2], &[1, 2])?, Tensor::from_slice(&[2], &[3, 4])?);
-    /// assert_eq!(Tensor::stack(&[&x, &y], -1)?.to_text(&engine)?, "[[1, 3], [2, 4]]");
+    /// assert_eq!(Tensor::stack(&[&x, &y], -1)?.to_text()?, "[[1, 3], [2, 4]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor, Error> {
@@ -263,10 +258,9 @@ impl Tensor {
     /// If the axis does not exist, a size is negative, or their sum is not the size of the axis.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let parts = Tensor::from_slice(&[4], &[1, 2, 3, 4])?.split(&[1, 3], 0)?;
-    /// assert_eq!(parts[1].to_text(&engine)?, "[2, 3, 4]");
+    /// assert_eq!(parts[1].to_text()?, "[2, 3, 4]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn split(&self, sizes: &[i64], axis: i64) -> Result<Vec<Tensor>, Error> {
@@ -294,10 +288,9 @@ impl Tensor {
     /// If the axis does not exist, or the count is not 1 to 65536.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let parts = Tensor::from_slice(&[5], &[1, 2, 3, 4, 5])?.chunk(2, 0)?;
-    /// assert_eq!(parts[1].to_text(&engine)?, "[4, 5]");
+    /// assert_eq!(parts[1].to_text()?, "[4, 5]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn chunk(&self, count: i64, axis: i64) -> Result<Vec<Tensor>, Error> {
@@ -324,10 +317,9 @@ impl Tensor {
     /// below 1.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[5], &[1, 2, 3, 4, 5])?;
-    /// assert_eq!(x.unfold(0, 3, 2)?.to_text(&engine)?, "[[1, 2, 3], [3, 4, 5]]");
+    /// assert_eq!(x.unfold(0, 3, 2)?.to_text()?, "[[1, 2, 3], [3, 4, 5]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn unfold(&self, axis: i64, size: i64, step: i64) -> Result<Tensor, Error> {
@@ -370,11 +362,10 @@ impl Tensor {
     /// If an axis does not exist, or both are the same.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
-    /// assert_eq!(x.diagonal(0, 0, 1)?.to_text(&engine)?, "[1, 5]");
-    /// assert_eq!(x.diagonal(1, 0, 1)?.to_text(&engine)?, "[2, 6]");
+    /// assert_eq!(x.diagonal(0, 0, 1)?.to_text()?, "[1, 5]");
+    /// assert_eq!(x.diagonal(1, 0, 1)?.to_text()?, "[2, 6]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn diagonal(&self, offset: i64, axis0: i64, axis1: i64) -> Result<Tensor, Error> {
@@ -403,11 +394,10 @@ impl Tensor {
     /// If the rank is neither 1 nor 2, or the matrix has too many elements.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1, 2])?;
-    /// assert_eq!(x.diag(0)?.to_text(&engine)?, "[[1, 0], [0, 2]]");
-    /// assert_eq!(x.diag(1)?.diag(1)?.to_text(&engine)?, "[1, 2]");
+    /// assert_eq!(x.diag(0)?.to_text()?, "[[1, 0], [0, 2]]");
+    /// assert_eq!(x.diag(1)?.diag(1)?.to_text()?, "[1, 2]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn diag(&self, offset: i64) -> Result<Tensor, Error> {
@@ -432,10 +422,9 @@ impl Tensor {
     /// If there are fewer than two axes.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(x.triu(0)?.to_text(&engine)?, "[[1, 2], [0, 4]]");
+    /// assert_eq!(x.triu(0)?.to_text()?, "[[1, 2], [0, 4]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn triu(&self, diagonal: i64) -> Result<Tensor, Error> {
@@ -449,10 +438,9 @@ impl Tensor {
     /// If there are fewer than two axes.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(x.tril(-1)?.to_text(&engine)?, "[[0, 0], [3, 0]]");
+    /// assert_eq!(x.tril(-1)?.to_text()?, "[[0, 0], [3, 0]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn tril(&self, diagonal: i64) -> Result<Tensor, Error> {
@@ -480,11 +468,10 @@ impl Tensor {
     /// If there are more ranges than axes, or a step is 0.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[5], &[1, 2, 3, 4, 5])?;
-    /// assert_eq!(x.slice(&[(1, -1, 2)])?.to_text(&engine)?, "[2, 4]");
-    /// assert_eq!(x.slice(&[(-1, i64::MIN, -2)])?.to_text(&engine)?, "[5, 3, 1]");
+    /// assert_eq!(x.slice(&[(1, -1, 2)])?.to_text()?, "[2, 4]");
+    /// assert_eq!(x.slice(&[(-1, i64::MIN, -2)])?.to_text()?, "[5, 3, 1]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn slice(&self, ranges: &[(i64, i64, i64)]) -> Result<Tensor, Error> {
@@ -521,10 +508,9 @@ impl Tensor {
     /// If there is not a pair for each axis, or a count is negative or not less than the size.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1, 2, 3])?;
-    /// assert_eq!(x.pad_reflect(&[(2, 1)])?.to_text(&engine)?, "[3, 2, 1, 2, 3, 2]");
+    /// assert_eq!(x.pad_reflect(&[(2, 1)])?.to_text()?, "[3, 2, 1, 2, 3, 2]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn pad_reflect(&self, pads: &[(i64, i64)]) -> Result<Tensor, Error> {
@@ -547,10 +533,9 @@ impl Tensor {
     /// empty, or the result has too many elements.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1, 2, 3])?;
-    /// assert_eq!(x.pad_replicate(&[(2, 1)])?.to_text(&engine)?, "[1, 1, 1, 2, 3, 3]");
+    /// assert_eq!(x.pad_replicate(&[(2, 1)])?.to_text()?, "[1, 1, 1, 2, 3, 3]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn pad_replicate(&self, pads: &[(i64, i64)]) -> Result<Tensor, Error> {
@@ -571,10 +556,9 @@ impl Tensor {
     /// If there is not a pair for each axis, or a count is negative or above the size.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1, 2, 3])?;
-    /// assert_eq!(x.pad_circular(&[(2, 1)])?.to_text(&engine)?, "[2, 3, 1, 2, 3, 1]");
+    /// assert_eq!(x.pad_circular(&[(2, 1)])?.to_text()?, "[2, 3, 1, 2, 3, 1]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn pad_circular(&self, pads: &[(i64, i64)]) -> Result<Tensor, Error> {
@@ -623,10 +607,9 @@ impl Tensor {
     /// If there is not a size for each axis, or it is negative or above that of the axis.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(x.shrink_to(&[1, 2])?.to_text(&engine)?, "[[1, 2]]");
+    /// assert_eq!(x.shrink_to(&[1, 2])?.to_text()?, "[[1, 2]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn shrink_to(&self, sizes: &[i64]) -> Result<Tensor, Error> {
@@ -640,10 +623,9 @@ impl Tensor {
     /// many elements.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1, 2])?;
-    /// assert_eq!(x.pad_to(&[4])?.to_text(&engine)?, "[1, 2, 0, 0]");
+    /// assert_eq!(x.pad_to(&[4])?.to_text()?, "[1, 2, 0, 0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn pad_to(&self, sizes: &[i64]) -> Result<Tensor, Error> {

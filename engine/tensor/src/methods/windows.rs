@@ -208,12 +208,11 @@ impl Tensor {
     /// If either is a scalar, k differs, other axes do not broadcast, or the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(x.matmul(&x)?.to_text(&engine)?, "[[7, 10], [15, 22]]");
+    /// assert_eq!(x.matmul(&x)?.to_text()?, "[[7, 10], [15, 22]]");
     /// let v = Tensor::from_slice(&[2], &[1, 10])?;
-    /// assert_eq!(x.matmul(&v)?.to_text(&engine)?, "[21, 43]");
+    /// assert_eq!(x.matmul(&v)?.to_text()?, "[21, 43]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor, Error> {
@@ -259,12 +258,11 @@ impl Tensor {
     /// If shapes or options do not fit, or the dtype is bool.
     ///
     /// ```
-    /// # use gradiff_tensor::{Conv, Engine, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::{Conv, Tensor};
     /// let image = Tensor::from_slice(&[1, 1, 4], &[1, 2, 3, 4])?;
     /// let weight = Tensor::from_slice(&[1, 1, 2], &[1, 10])?;
     /// let found = image.conv2d(&weight, &Conv::default().padding([1, 0]))?;
-    /// assert_eq!(found.to_text(&engine)?, "[[[10, 21, 32, 43]]]");
+    /// assert_eq!(found.to_text()?, "[[[10, 21, 32, 43]]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn conv2d(&self, weight: &Tensor, options: &Conv) -> Result<Tensor, Error> {
@@ -324,10 +322,9 @@ impl Tensor {
     /// If the options do not fit the shape.
     ///
     /// ```
-    /// # use gradiff_tensor::{Engine, Pool, Tensor};
-    /// # let engine = Engine::new("interp")?;
+    /// # use gradiff_tensor::{Pool, Tensor};
     /// let x = Tensor::from_slice(&[2, 4], &[1, 5, 2, 3, 4, 0, 7, 6])?;
-    /// assert_eq!(x.max_pool2d(&Pool::new(2))?.to_text(&engine)?, "[[5, 7]]");
+    /// assert_eq!(x.max_pool2d(&Pool::new(2))?.to_text()?, "[[5, 7]]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn max_pool2d(&self, options: &Pool) -> Result<Tensor, Error> {

@@ -669,7 +669,7 @@ impl EngineBackend {
     }
 
     fn values(&self, outputs: &[Tensor]) -> Result<Vec<Array>, Refusal> {
-        let value = |output: &Tensor| Ok(array(output, &output.to_bytes(&self.engine)?)?);
+        let value = |output: &Tensor| Ok(array(output, &output.to_bytes()?)?);
         outputs.iter().map(value).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions: programs run as applications use the library. Tensors are realised one after the
-//! other, in any order and by engines with different options, read in parts, kept, dropped and
-//! computed again, while another thread does the same on the same device.
+//! other, in any order, by engines with different options or without one, read in parts, kept,
+//! dropped and computed again, while another thread does the same on the same device.
 //!
 //! In: a batch of programs. Out: for each program, the values that its outputs hold when the whole
 //! batch has run. All choices follow from the program alone; only the order of the threads does
@@ -24,6 +24,7 @@ type Data = (gradiff::DType, Vec<i64>, Vec<u8>);
 
 /// Engines on one device and the inputs that programs share.
 pub(crate) struct Session {
+    device: String,
     engines: Vec<Engine>,
     inputs: Mutex<HashMap<Data, Tensor>>,
     /// The device, if its kernels need no compiler: then parts may need a kernel, and kernels are
@@ -96,6 +97,7 @@ impl Session {
             Ok(engine)
         };
         Ok(Session {
+            device: device.to_string(),
             engines: (0..ENGINES).map(engine).collect::<Result<_, String>>()?,
             inputs: Mutex::default(),
             direct: ["interp", "jit"].into_iter().find(|direct| *direct == device),
@@ -143,32 +145,44 @@ impl Session {
         self.computed(program, &mut choices)
     }
 
+    /// Computes a program: all tensors by engines of the session, or all by reads, which use the
+    /// engine of the process, as the inputs are copied to the device.
     fn computed(&self, program: &Program, choices: &mut Choices) -> Result<Results, Refusal> {
-        let engine = |choices: &mut Choices| &self.engines[choices.below(self.engines.len())];
+        let has_engines = choices.below(3) != 0;
+        let engines = &self.engines;
+        let realize = |tensors: &[&Tensor], choices: &mut Choices| match has_engines {
+            true => engines[choices.below(engines.len())].realize(tensors),
+            false => gradiff::realize(tensors),
+        };
         let mut inner = Choices(choices.0 ^ 0x5bd1_e995);
+        let placed =
+            |tensor: Tensor| if has_engines { Ok(tensor) } else { tensor.to(&self.device) };
         let outputs = translate::outputs_with(
             program,
-            &mut |dtype, shape, bytes| self.input(dtype, shape, bytes, choices),
+            &mut |dtype, shape, bytes| placed(self.input(dtype, shape, bytes, choices)?),
             &mut |tensor| match inner.below(3) {
                 0 => Ok(()),
-                _ => Ok(tensor.realize(engine(&mut inner))?),
+                _ => Ok(realize(&[tensor], &mut inner)?),
             },
         )?;
+        // An output without an input is on the device only now.
+        let outputs = outputs.into_iter().map(placed).collect::<Result<Vec<Tensor>, _>>()?;
         let mut order: Vec<usize> = (0..outputs.len()).collect();
         match choices.below(3) {
             0 => {
                 let together: Vec<&Tensor> = outputs.iter().collect();
-                engine(choices).realize(&together)?;
+                realize(&together, choices)?;
             }
             1 => order.reverse(),
             _ => {}
         }
         let mut bytes = vec![Vec::new(); outputs.len()];
         for number in order {
-            bytes[number] = outputs[number].to_bytes(engine(choices))?;
+            realize(&[&outputs[number]], choices)?;
+            bytes[number] = outputs[number].to_bytes()?;
             if choices.below(PART_ONE_IN) == 0 {
                 let is_contiguous = self.direct.is_none() || choices.below(4) != 0;
-                let engine = (engine(choices), is_contiguous);
+                let engine = (&engines[choices.below(engines.len())], is_contiguous);
                 read_part(&outputs[number], &bytes[number], engine, choices)?;
             }
         }
@@ -202,7 +216,7 @@ impl Session {
                 whole.resize(whole.len() + 5 * element, 0);
                 let whole = Tensor::from_bytes(dtype, &[before + size + 5], &whole)?;
                 let part = whole.shrink(&[(before, before + size)])?.reshape(shape)?;
-                part.realize(&self.engines[0])?;
+                self.engines[0].realize(&[&part])?;
                 part
             }
             _ => Tensor::from_bytes(dtype, shape, bytes)?,
@@ -224,8 +238,8 @@ fn read_part(
         return Ok(());
     }
     let part = Part::drawn(tensor, is_contiguous, &mut |bound| choices.below(bound))?;
-    part.tensor.realize(engine)?;
-    let read = part.tensor.to_bytes(engine)?;
+    engine.realize(&[&part.tensor])?;
+    let read = part.tensor.to_bytes()?;
     if read != part.bytes(bytes) {
         return Err(format!(
             "a part of an output differs from the whole output: {}",
@@ -240,7 +254,7 @@ fn read_part(
 fn read_again(results: Results) -> Result<Vec<Array>, Refusal> {
     for (number, (kept, bytes)) in results.kept.iter().zip(&results.bytes).enumerate() {
         let Some(kept) = kept else { continue };
-        if kept.read()? != *bytes {
+        if kept.to_bytes()? != *bytes {
             return Err(format!("output {number} has changed after it was read").into());
         }
     }

@@ -6,6 +6,7 @@
 //! here, never by the engine.
 
 mod chain;
+mod copies;
 mod devices;
 mod folds;
 mod intervals;

@@ -105,7 +105,7 @@ fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
 /// Compares the elements of one output that are known to the bit; the others become comments.
 fn rust_expectation(expected: &Expected, value: u32) -> String {
     let size = expected.dtype.size_bytes();
-    let mut text = format!("    let found = v{value}.to_bytes(&engine)?;\n");
+    let mut text = format!("    let found = v{value}.to_bytes()?;\n");
     text += "    let expected: &[(usize, u64)] = &[\n";
     for (index, element) in expected.elements().enumerate() {
         let words = element.describe(expected.dtype);

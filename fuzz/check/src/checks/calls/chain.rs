@@ -73,7 +73,7 @@ fn compute(draw: &mut Draw, tensors: &[Tensor]) -> Result<(), String> {
         kernels.extend(items.map(|item| (**item.linear).clone()));
     }
     for tensor in computed {
-        let bytes = tensor.read().map_err(|error| format!("read: {error}"))?;
+        let bytes = tensor.to_bytes().map_err(|error| format!("read: {error}"))?;
         let count = tensor.shape().iter().product::<i64>() as usize;
         if bytes.len() != count * tensor.dtype().size_bytes() {
             return Err(format!("read gives {} bytes of {tensor:?}", bytes.len()));

@@ -164,21 +164,22 @@ pub(super) fn compiled_once(draw: &mut Draw) -> Result<(), String> {
                 return Err(format!("two kernels of a plan are called {}", names[0]));
             }
             engine.run(&plan).map_err(problem)?;
-            let found = y.to_vec::<i32>(&engine).map_err(problem)?;
+            let found = y.to_vec::<i32>().map_err(problem)?;
             if found != wanted {
                 return Err(format!(
                     "the second of two plans gives {found:?}, expected {wanted:?}"
                 ));
             }
         }
-        let found = x.to_vec::<i32>(&engine).map_err(problem)?;
+        engine.realize(&[&x]).map_err(problem)?;
+        let found = x.to_vec::<i32>().map_err(problem)?;
         if found != wanted {
             return Err(format!(
                 "a sum of products with {number} is {found:?}, expected {wanted:?}"
             ));
         }
         // It is realised already.
-        x.realize(&engine).map_err(problem)?;
+        engine.realize(&[&x]).map_err(problem)?;
         let compiled = requests.lock().expect("no panic holds it").compiled.len() - before;
         if compiled != expected {
             return Err(format!("{compiled} kernels are compiled, expected {expected}"));
@@ -236,7 +237,7 @@ pub(super) fn searches(_: &mut Draw) -> Result<(), String> {
         let mut plans = [plan];
         engine.compile(&mut plans).map_err(problem)?;
         engine.run(&plans[0]).map_err(problem)?;
-        let elements = x.to_vec::<i32>(&engine).map_err(problem)?;
+        let elements = x.to_vec::<i32>().map_err(problem)?;
         if elements != wanted {
             return Err(format!("with {opts:?} a sum is {elements:?}, expected {wanted:?}"));
         }

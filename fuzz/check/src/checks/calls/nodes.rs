@@ -2,11 +2,11 @@
 //! node is well formed.
 //!
 //! The statement is that of the op table and of the head of the engine's verifier, written anew:
-//! here a source is its dtype, its shape and whether it is a constant.
+//! here a source is its dtype, its shape, its device and whether it is a constant.
 
 use gradiff::graph::op::OPS;
 use gradiff::graph::verify::{verify, verify_tree_node};
-use gradiff::graph::{Arg, Buffer, DType, Dims, Global, Op, Pairs, UOp};
+use gradiff::graph::{Arg, Buffer, DType, Dims, Global, Op, Pairs, Placement, UOp};
 use gradiff_eval::scalar;
 
 use super::Draw;
@@ -26,6 +26,8 @@ struct Source {
     node: UOp,
     dtype: DType,
     shape: Option<Vec<i64>>,
+    /// The name of its device; `None` for the default device, and without one.
+    device: Option<&'static str>,
     is_constant: bool,
 }
 
@@ -75,8 +77,8 @@ fn judge(node: &Node, draw: &mut Draw) -> Result<(), String> {
         true => UOp::new(Op::Sink, DType::Void, [built.clone()], Arg::None),
         false => built.clone(),
     };
-    let expected =
-        check_arg(node).and_then(|()| check_types(node)).and_then(|()| check_shape(node));
+    let expected = check_arg(node).and_then(|()| check_types(node));
+    let expected = expected.and_then(|()| check_shape(node)).and_then(|()| check_devices(node));
     let found = crate::catch(|| verify(&root)).map_err(report)?;
     match (&expected, &found) {
         (Ok(()), Err(error)) => return Err(report(format!("it is refused: {error}"))),
@@ -113,6 +115,7 @@ fn check_arg(node: &Node) -> Result<(), String> {
         (Op::Const, Arg::Const(value)) => value.dtype() == node.dtype,
         (Op::Buffer, Arg::Buffer(buffer)) => buffer.dtype() == node.dtype,
         (Op::Iota, Arg::Int(count)) => 0 <= *count,
+        (Op::Copy, Arg::Device(_)) => true,
         (op, Arg::None) => elementwise(op).is_some() || matches!(op, Op::Contiguous | Op::Detach),
         _ => false,
     };
@@ -179,11 +182,19 @@ fn check_shape(node: &Node) -> Result<(), String> {
     ensure(is_right, "the arg does not fit the shape")
 }
 
-/// Draws a well-formed node.
+/// Checks that operands are not on two devices of different names.
+fn check_devices(node: &Node) -> Result<(), String> {
+    let mut devices = node.src.iter().filter_map(|src| src.device);
+    let first = devices.next();
+    let are_together = elementwise(node.op).is_none() || devices.all(|name| Some(name) == first);
+    ensure(are_together, "its operands are on two devices")
+}
+
+/// Draws a well-formed node, but for the devices of its sources.
 fn drawn(draw: &mut Draw) -> Node {
     let is_drawn = |op: Op| {
         let is_leaf = matches!(op, Op::Const | Op::Buffer | Op::Iota);
-        let is_source_first = matches!(op, Op::Contiguous | Op::Detach | Op::ReduceAxis);
+        let is_source_first = matches!(op, Op::Contiguous | Op::Detach | Op::Copy | Op::ReduceAxis);
         is_leaf || is_source_first || op.is_movement() || elementwise(op).is_some()
     };
     let ops: Vec<Op> = OPS.iter().map(|row| row.op).filter(|op| is_drawn(*op)).collect();
@@ -216,12 +227,15 @@ fn drawn(draw: &mut Draw) -> Node {
 fn source(draw: &mut Draw, dtype: DType, shape: &[i64]) -> Source {
     if draw.one_in(6) {
         let node = UOp::constant(scalar::zero(dtype));
-        return Source { node, dtype, shape: Some(Vec::new()), is_constant: true };
+        let shape = Some(Vec::new());
+        return Source { node, dtype, shape, device: None, is_constant: true };
     }
-    let buffer = Buffer::new(dtype, shape.iter().product());
+    let device = draw.pick(&[None, None, None, Some("jit"), Some("interp")]);
+    let placement = device.map_or(Placement::Default, |name| Placement::Named(name.into()));
+    let buffer = Buffer::on(placement, dtype, shape.iter().product());
     let node = UOp::new(Op::Buffer, dtype, [], Arg::Buffer(buffer));
     let node = UOp::new(Op::Reshape, dtype, [node], Arg::Dims(Dims::from_slice(shape)));
-    Source { node, dtype, shape: Some(shape.to_vec()), is_constant: false }
+    Source { node, dtype, shape: Some(shape.to_vec()), device, is_constant: false }
 }
 
 /// Draws an arg that the op takes over a source of this shape.
@@ -265,6 +279,10 @@ fn arg(op: Op, dtype: DType, shape: &[i64], draw: &mut Draw) -> Arg {
         Op::Const => Arg::Const(scalar::zero(dtype)),
         Op::Buffer => Arg::Buffer(Buffer::new(dtype, 3)),
         Op::Iota => Arg::Int(draw.pick(&SIZES)),
+        Op::Copy => {
+            let text = draw.pick(&["default", "jit", "interp", "wgpu-core", "elsewhere"]);
+            Arg::Device(Placement::parse(text).expect("it is a name"))
+        }
         _ => Arg::None,
     }
 }
@@ -286,12 +304,14 @@ fn spoil(node: &mut Node, draw: &mut Draw) {
             node.src[number] = match draw.below(5) {
                 0 => {
                     let node = UOp::new(Op::Sink, DType::Void, [old.node], Arg::None);
-                    Source { node, dtype: DType::Void, shape: None, is_constant: false }
+                    let dtype = DType::Void;
+                    Source { node, dtype, shape: None, device: None, is_constant: false }
                 }
                 1 if elementwise(node.op).is_none() => {
                     let array = Arg::Global(Global { slot: 0, size_elements: 4 });
                     let node = UOp::new(Op::DefineGlobal, old.dtype, [], array);
-                    Source { node, dtype: old.dtype, shape: None, is_constant: false }
+                    let dtype = old.dtype;
+                    Source { node, dtype, shape: None, device: None, is_constant: false }
                 }
                 2 => {
                     let dtype = draw.pick(&DType::ALL);
@@ -378,8 +398,9 @@ mod tests {
             spoil(&mut node, draw);
             let arity = node.op.row().arity;
             if (arity.0..=arity.1).contains(&node.src.len()) {
-                let checks = [check_arg(&node), check_types(&node), check_shape(&node)];
-                for (name, check) in ["arg", "types", "shape"].into_iter().zip(checks) {
+                let types = [check_arg(&node), check_types(&node)];
+                let checks = types.into_iter().chain([check_shape(&node), check_devices(&node)]);
+                for (name, check) in ["arg", "types", "shape", "devices"].into_iter().zip(checks) {
                     let class = if elementwise(node.op).is_some() {
                         "elementwise"
                     } else {
@@ -390,6 +411,9 @@ mod tests {
             }
         }
         println!("{seen:#?}");
+        for key in ["elementwise devices true", "elementwise devices false", "copy arg false"] {
+            assert!(seen.get(key).is_some_and(|count| 20 < *count), "{key}");
+        }
         for op in [Op::Reshape, Op::Expand, Op::Permute, Op::Flip, Op::Pad, Op::Shrink] {
             for part in ["arg", "types", "shape"] {
                 for verdict in [true, false] {
