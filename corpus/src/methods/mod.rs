@@ -250,11 +250,11 @@ methods! {
     Ceil "ceil" 1 [] elementwise::number;
     /// The integer nearest to x, the even one of two; a zero has the sign of x. As `trunc`.
     Round "round" 1 [] elementwise::number;
-    /// Whether x is NaN, as bool; false for integers and bool. All dtypes.
+    /// True where x is NaN; false for integers and bool. All dtypes.
     IsNan "isnan" 1 [] elementwise::predicate;
-    /// Whether x is an infinity of either sign, as bool; false for integers and bool. All dtypes.
+    /// True where x is an infinity of either sign; false for integers and bool. All dtypes.
     IsInf "isinf" 1 [] elementwise::predicate;
-    /// Whether x is neither NaN nor an infinity, as bool; true for integers and bool. All dtypes.
+    /// True where x is neither NaN nor an infinity, so for all integers and bools. All dtypes.
     IsFinite "isfinite" 1 [] elementwise::predicate;
     /// The magnitude of x with the sign of y, also that of a zero; NaN if x or y is NaN, whose sign
     /// means nothing. Floats, promoted and broadcast.

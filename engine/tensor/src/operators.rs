@@ -30,11 +30,11 @@ fn expected(result: Result<Tensor, Error>) -> Tensor {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The scalar as a tensor without axes, of the dtype that it takes beside `other`.
-fn scalar_beside(scalar: Operand, other: &Tensor) -> Result<Tensor, Error> {
+/// The scalar as a tensor without axes, of the dtype that it takes beside `tensor`.
+fn scalar_beside(scalar: Operand, tensor: &Tensor) -> Result<Tensor, Error> {
     match scalar {
-        Operand::Tensor(tensor) => Ok(tensor),
-        Operand::Scalar(scalar) => Tensor::scalar(other.dtype(), scalar),
+        Operand::Tensor(first) => Ok(first),
+        Operand::Scalar(scalar) => Tensor::scalar(tensor.dtype(), scalar),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Counts of the methods that programs call, a coverage measure: by dtype of the first source, or of
-//! the result if there is none. A dtype that a method takes but that no program had is a hole.
+//! Counts of the methods that programs call, a coverage measure: by dtype of the first source, or
+//! of the result if there is none. A dtype that a method takes but that no program had is a hole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,11 +24,11 @@ impl Calls {
             let Statement::Method { method, srcs, .. } = statement else { continue };
             let dtype = srcs.first().map_or(result.dtype, |src| types[src.0 as usize].dtype);
             *self.counts.entry((*method, dtype)).or_default() += 1;
-            for other in DType::ALL {
-                if !self.possible.contains(&(*method, other))
-                    && takes(statement, &types, dtype, other)
+            for candidate in DType::ALL {
+                if !self.possible.contains(&(*method, candidate))
+                    && takes(statement, &types, dtype, candidate)
                 {
-                    self.possible.insert((*method, other));
+                    self.possible.insert((*method, candidate));
                 }
             }
         }

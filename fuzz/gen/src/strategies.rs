@@ -10,8 +10,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..512)
 }
 
-/// Well-typed programs of all lanes except `idioms`, `edges` and `methods`. Those generate groups of
-/// dependent statements or arguments, which shrinking the bytes cannot take apart.
+/// Well-typed programs of all lanes except `idioms`, `edges` and `methods`. Those generate groups
+/// of dependent statements or arguments, which shrinking the bytes cannot take apart.
 pub fn programs() -> impl Strategy<Value = Program> {
     let mut config = Config::default();
     config.lanes.retain(|lane| !matches!(lane, Lane::Idioms | Lane::Edges | Lane::Methods));

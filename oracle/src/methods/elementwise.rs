@@ -149,7 +149,7 @@ pub(super) enum Class {
     Finite,
 }
 
-/// Whether the element is of a class.
+/// True where the element is of a class.
 pub(super) fn is(call: Call<'_>, class: Class) -> Check<Value> {
     Ok(call.srcs[0].map(DType::Bool, |x| match x {
         Cell::Unspecified(_) => x,

@@ -256,8 +256,7 @@ impl Tensor {
     /// `1 / (1 + e^-x)` of f32 or f64, accurate also where it is subnormal.
     fn logistic(&self) -> Result<Tensor, Error> {
         let power = self.abs()?.neg()?.exp()?;
-        let one = Tensor::full(self.dtype(), &[], 1)?;
-        self.cmplt(0)?.where_(&power, &one)?.div(&power.add(1)?)
+        self.cmplt(0)?.where_(&power, 1)?.div(&power.add(1)?)
     }
 
     /// `log(1 + e^x)` of f32 or f64.

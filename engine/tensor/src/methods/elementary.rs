@@ -397,8 +397,7 @@ impl Tensor {
     pub fn atanh(&self) -> Result<Tensor, Error> {
         self.compute_in_f32("atanh", |x| {
             let size = x.abs()?;
-            let one = Tensor::full(x.dtype(), &[], 1)?;
-            let ratio = size.add(1)?.div(&one.sub(&size)?)?;
+            let ratio = size.add(1)?.div(&size.neg()?.add(1)?)?;
             let far = ratio.log()?.mul(0.5)?.with_sign_of(x)?;
             size.cmplt(1.0 / 3.0)?.where_(&ATANH_TAIL.odd(x)?, &far)
         })
@@ -444,8 +443,8 @@ impl Tensor {
 
     /// `2 * asin(sqrt((1 - |x|) / 2))`, the inverse of the cosine of magnitudes from 1/2 to 1.
     fn twice_asin_of_half(&self) -> Result<Tensor, Error> {
-        let one = Tensor::full(self.dtype(), &[], 1)?;
-        ASIN_TAIL.odd(&one.sub(&self.abs()?)?.mul(0.5)?.sqrt()?)?.mul(2)
+        let rest = self.abs()?.neg()?.add(1)?;
+        ASIN_TAIL.odd(&rest.mul(0.5)?.sqrt()?)?.mul(2)
     }
 
     /// Inverse of the tangent from -pi/2 to pi/2, within 4 ulps; f16 and bf16 are computed in f32.

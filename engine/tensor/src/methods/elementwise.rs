@@ -71,9 +71,9 @@ impl Tensor {
             return self.minimum(1);
         }
         // The magnitude of what is neither negative nor positive: +0, or NaN.
-        let others =
+        let not_negative =
             Tensor::full(self.dtype(), &[], 0)?.cmplt(self)?.where_(&units(1)?, &self.abs()?)?;
-        self.cmplt(0)?.where_(&units(-1)?, &others)
+        self.cmplt(0)?.where_(&units(-1)?, &not_negative)
     }
 
     /// `x * x`; integers wrap. Integers and floats.
@@ -284,18 +284,18 @@ impl Tensor {
     pub(crate) fn float_pair(
         &self,
         name: &str,
-        other: impl Into<Operand>,
+        second: impl Into<Operand>,
     ) -> Result<(Tensor, Tensor), Error> {
-        let other = match other.into() {
+        let second = match second.into() {
             Operand::Tensor(tensor) => tensor,
             Operand::Scalar(scalar) => Tensor::full(self.dtype(), &[], scalar)?,
         };
-        let (x, y) = (self.dtype(), other.dtype());
+        let (x, y) = (self.dtype(), second.dtype());
         if !x.is_float() || !y.is_float() {
             return invalid(format!("{name} of {x} and {y}: it takes floats; cast the tensors"));
         }
         let dtype = promote(x, y);
-        Ok((self.cast(dtype)?, other.cast(dtype)?))
+        Ok((self.cast(dtype)?, second.cast(dtype)?))
     }
 
     /// The magnitude of `self` with the sign of `sign`, two floats of the same dtype.

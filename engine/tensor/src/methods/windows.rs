@@ -202,8 +202,8 @@ impl Extent {
 
 impl Tensor {
     /// Matrix product of `self` [.., m, k] and `other` [.., k, n]: [.., m, n], in the promoted
-    /// dtype; sums as [`sum`](Tensor::sum). Axes before the last two are broadcast. A vector [k] is a
-    /// row on the left and a column on the right, and the axis of 1 is left out of the result.
+    /// dtype; sums as [`sum`](Tensor::sum). Axes before the last two are broadcast. A vector [k] is
+    /// a row on the left and a column on the right, and the axis of 1 is left out of the result.
     /// # Errors
     /// If either is a scalar, k differs, other axes do not broadcast, or the dtype is bool.
     ///
@@ -217,7 +217,7 @@ impl Tensor {
     /// ```
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor, Error> {
         let (x, y) = (self.shape(), other.shape());
-        let inner = y.len().checked_sub(2).unwrap_or_default();
+        let inner = y.len().saturating_sub(2);
         if x.is_empty() || y.is_empty() || x[x.len() - 1] != y[inner] {
             return invalid(format!(
                 "matmul of {x:?} and {y:?}: they must be [.., m, k] and [.., k, n]"
