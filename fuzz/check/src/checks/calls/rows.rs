@@ -619,15 +619,6 @@ fn broadcast(x: &[usize], y: &[usize]) -> Option<Shape> {
     sizes.collect()
 }
 
-/// The dtype of a sum.
-fn summed(dtype: DType) -> DType {
-    match dtype {
-        DType::Bool | DType::I8 | DType::I16 => DType::I32,
-        DType::U8 | DType::U16 => DType::U32,
-        _ => dtype,
-    }
-}
-
 fn matmul(draw: &mut Draw) -> Call {
     let k = draw.pick(&[2, 3, 1]);
     let (mut x, mut y) = (draw.source_type(), draw.source_type());
@@ -646,14 +637,9 @@ fn matmul(draw: &mut Draw) -> Call {
             _ => {}
         }
     }
-    let dtype = promote(x.dtype, y.dtype);
-    let (a, b) = (x.shape.len(), y.shape.len());
-    let is_legal = a >= 2 && b >= 2 && x.shape[a - 1] == y.shape[b - 2] && dtype != DType::Bool;
-    let outer = is_legal.then(|| broadcast(&x.shape[..a - 2], &y.shape[..b - 2])).flatten();
-    let expected = outer.map(|mut shape| {
-        shape.extend([x.shape[a - 2], y.shape[b - 1]]);
-        TensorType { dtype: summed(dtype), shape }
-    });
+    let srcs = vec![ValueId(0), ValueId(1)];
+    let statement = Statement::Method { method: Method::Matmul, srcs, args: Vec::new() };
+    let expected = statement_type(&statement, &[x.clone(), y.clone()]).ok();
     let tensors = [draw.tensor(&x), draw.tensor(&y)];
     call(format!("matmul of {x:?} and {y:?}"), expected, move || tensors[0].matmul(&tensors[1]))
 }
