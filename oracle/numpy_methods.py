@@ -39,8 +39,14 @@ def matmul(x, y):
     return np.matmul(x.astype(wide_type(x.dtype)), y.astype(wide_type(y.dtype))).astype(x.dtype)
 
 
+def both_sides(padding, axes):
+    """The padding before and after each axis."""
+    return [n for n in padding for _ in range(2)] if len(padding) == axes else padding
+
+
 def convolution(x, w, groups, stride, dilation, padding):
     space = len(stride)
+    padding = both_sides(padding, space)
     pads = [(0, 0), (0, 0)] + [tuple(padding[2 * i:2 * i + 2]) for i in range(space)]
     x = np.pad(x, pads)
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:])]
@@ -58,6 +64,7 @@ def convolution(x, w, groups, stride, dilation, padding):
 
 def transposed_convolution(x, w, groups, stride, dilation, padding, output_padding):
     space = range(len(stride))
+    padding = both_sides(padding, len(stride))
     whole = [(x.shape[2 + i] - 1) * stride[i] + dilation[i] * (w.shape[2 + i] - 1) + 1
              + output_padding[i] for i in space]
     outputs = w.shape[1]
@@ -77,6 +84,7 @@ def transposed_convolution(x, w, groups, stride, dilation, padding, output_paddi
 def windows(x, kernel, stride, dilation, padding, ceil_mode):
     """The shape of the result, and the elements of each window: None where the padding is."""
     space, outer = range(len(kernel)), x.ndim - len(kernel)
+    padding = both_sides(padding, len(kernel))
     counts = []
     for i in space:
         size, before, after = x.shape[outer + i], padding[2 * i], padding[2 * i + 1]

@@ -204,8 +204,8 @@ methods! {
     /// back. A vector is a row on the left and a column on the right, without its axis of 1.
     Matmul "matmul" 2 [] windows::matmul;
     /// The convolution of images [n, c, ..] with weights [k, c / groups, ..], in the promoted
-    /// dtype: the sums over windows of products. The padding, before and after each axis, is
-    /// zeros, which are multiplied as other elements.
+    /// dtype: the sums over windows of products. The padding, one number for each axis or two,
+    /// before and after, is zeros, which are multiplied as other elements.
     Conv2d "conv2d" 2 [groups: Int, stride: Ints, dilation: Ints, padding: Ints] windows::conv;
     /// The transposed convolution of images [n, c, ..] with weights [c, k / groups, ..]: element i
     /// adds its products with the weights j at i * stride + j * dilation - padding before. The

@@ -52,11 +52,18 @@ struct Space {
 
 impl Space {
     fn of(stride: &[i64], dilation: &[i64], padding: &[i64], rank: usize) -> Result<Space, String> {
-        let padding = numbers(padding, 2 * rank, 0)?;
+        // One number for each axis, or two: before and after.
+        let padding = match padding.len() == rank {
+            true => numbers(padding, rank, 0)?.into_iter().map(|count| (count, count)).collect(),
+            false => {
+                let padding = numbers(padding, 2 * rank, 0)?;
+                padding.chunks(2).map(|pair| (pair[0], pair[1])).collect()
+            }
+        };
         Ok(Space {
             stride: numbers(stride, rank, 1)?,
             dilation: numbers(dilation, rank, 1)?,
-            padding: padding.chunks(2).map(|pair| (pair[0], pair[1])).collect(),
+            padding,
         })
     }
 

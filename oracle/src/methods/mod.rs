@@ -152,3 +152,11 @@ fn counts(list: &[i64], rank: usize, least: usize) -> Check<Vec<usize>> {
         false => Err(format!("{list:?} are not {rank} numbers from {least} on")),
     }
 }
+
+/// Returns the padding before and after each axis, of a list with one number for each or two.
+fn padding(list: &[i64], rank: usize) -> Check<Vec<usize>> {
+    if list.len() == rank {
+        return Ok(counts(list, rank, 0)?.into_iter().flat_map(|count| [count, count]).collect());
+    }
+    counts(list, 2 * rank, 0)
+}

@@ -71,7 +71,7 @@ fn over_windows(call: Call<'_>, f: impl Fn(&[Part]) -> Cell) -> Check<Value> {
     let kernel = super::counts(args.ints(0), rank, 1)?;
     let stride = super::counts(args.ints(1), rank, 1)?;
     let dilation = super::counts(args.ints(2), rank, 1)?;
-    let padding = super::counts(args.ints(3), 2 * rank, 0)?;
+    let padding = super::padding(args.ints(3), rank)?;
     let outer = x.shape.len() - rank;
     let (mut shape, mut padded) = (x.shape[..outer].to_vec(), Vec::new());
     for axis in 0..rank {

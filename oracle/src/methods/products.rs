@@ -99,7 +99,7 @@ fn options(call: Call<'_>, rank: usize) -> Check<Options> {
     if groups == 0 {
         return Err("there is no group".into());
     }
-    let padding = super::counts(call.args.ints(3), 2 * rank, 0)?;
+    let padding = super::padding(call.args.ints(3), rank)?;
     Ok(Options {
         groups,
         stride: super::counts(call.args.ints(1), rank, 1)?,

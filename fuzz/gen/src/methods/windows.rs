@@ -80,7 +80,7 @@ impl<C: Choices> Builder<'_, C> {
         weight.extend((0..rank).map(|_| 1 + self.choices.below(4) as usize));
         let stride = self.numbers_of_windows(rank, 1, 3);
         let dilation = self.numbers_of_windows(rank, 1, 2);
-        let padding = self.numbers_of_windows(2 * rank, 0, 3);
+        let padding = self.padding_of_windows(rank, 3);
         let mut args = vec![Arg::Int(groups as i64)];
         args.extend([stride, dilation, padding].map(Arg::Ints));
         if is_transposed {
@@ -131,7 +131,7 @@ impl<C: Choices> Builder<'_, C> {
         };
         let terms = kernel.iter().product::<i64>() as usize;
         let dilation = self.numbers_of_windows(rank, 1, 2);
-        let padding = self.numbers_of_windows(2 * rank, 0, 2);
+        let padding = self.padding_of_windows(rank, 2);
         let mut args = [kernel, stride, dilation, padding].map(Arg::Ints).to_vec();
         args.push(Arg::Flag(self.choices.one_in(3)));
         let counts_padding = self.choices.one_in(2);
@@ -183,6 +183,12 @@ impl<C: Choices> Builder<'_, C> {
         let fact = fact::cast(&sum, to, dtype, policy)?;
         let second = self.push(y.0, y.1);
         Some(self.push_method(method, vec![x, second], args, fact))
+    }
+
+    /// Draws a padding: mostly before and after each axis, else one number for both.
+    fn padding_of_windows(&mut self, rank: usize, greatest: u32) -> Vec<i64> {
+        let count = if self.choices.one_in(4) { rank } else { 2 * rank };
+        self.numbers_of_windows(count, 0, greatest)
     }
 
     /// Draws numbers from `least` to `most`, mostly the same one for all.
