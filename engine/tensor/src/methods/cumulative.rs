@@ -5,9 +5,12 @@ use gradiff_graph::DType;
 use crate::axes::resolve_axis;
 use crate::{Error, Scalar, Tensor};
 
-/// The longest axis along which each element is a reduction of its own. Longer ones are divided
-/// into blocks of this size, since the work grows with the square.
-const BLOCK: i64 = 64;
+/// The longest axis along which each element is a reduction of its own, in a single kernel.
+const MAX_SINGLE: i64 = 64;
+
+/// The size of the blocks that a longer axis is divided into, since the work of an element is the
+/// size of its block.
+const BLOCK: i64 = 16;
 
 /// A reduction that can run along an axis.
 #[derive(Clone, Copy)]
@@ -96,7 +99,7 @@ impl Tensor {
 
     fn running_of(&self, kind: Running, axis: usize) -> Result<Tensor, Error> {
         let size = self.shape()[axis];
-        if size <= BLOCK {
+        if size <= MAX_SINGLE {
             return self.running_in_block(kind, axis);
         }
         let identity = kind.identity(self.dtype());
