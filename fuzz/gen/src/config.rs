@@ -265,7 +265,9 @@ impl Lane {
         let base = match op {
             Op::Binary(Add | Sub | Mul | Max) => 6,
             Op::Binary(Min | Div | Pow) | Op::MulAcc | Op::Where | Op::Reduce(_) => 4,
-            Op::Contiguous | Op::Realize | Op::Bitcast | Op::Gather | Op::Method => 2,
+            Op::Contiguous | Op::Realize | Op::Bitcast | Op::Gather => 2,
+            // One op stands for all methods.
+            Op::Method => 8,
             Op::Detach => 1,
             Op::Cast | Op::Cat | Op::Unary(_) | Op::Binary(_) => 3,
             Op::Reshape | Op::Permute | Op::Expand | Op::Pad | Op::Shrink | Op::Flip => 4,
@@ -288,7 +290,7 @@ impl Lane {
             Lane::State => 1,
             Lane::Edges if matches!(op, Op::Cast | Op::Bitcast) => 4,
             Lane::Edges if op.is_movement() || op == Op::Where => 2,
-            Lane::Methods if op == Op::Method => 40,
+            Lane::Methods if op == Op::Method => 12,
             Lane::Edges | Lane::Idioms | Lane::Methods => 1,
         };
         base * factor

@@ -78,6 +78,9 @@ impl<C: Choices> Builder<'_, C> {
             false => vec![outputs * groups, shape[1] / groups],
         };
         weight.extend((0..rank).map(|_| 1 + self.choices.below(4) as usize));
+        if self.config.max_rank < shape.len() || self.limit < shapes::count(&weight) {
+            return None;
+        }
         let stride = self.numbers_of_windows(rank, 1, 3);
         let dilation = self.numbers_of_windows(rank, 1, 2);
         let padding = self.padding_of_windows(rank, 3);
@@ -133,7 +136,7 @@ impl<C: Choices> Builder<'_, C> {
         let dilation = self.numbers_of_windows(rank, 1, 2);
         let padding = self.padding_of_windows(rank, 2);
         let mut args = [kernel, stride, dilation, padding].map(Arg::Ints).to_vec();
-        args.push(Arg::Flag(self.choices.one_in(3)));
+        args.push(Arg::Flag(self.choices.one_in(2)));
         let counts_padding = self.choices.one_in(2);
         if is_mean {
             args.push(Arg::Flag(counts_padding));
