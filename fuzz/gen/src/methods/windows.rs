@@ -19,8 +19,10 @@ impl<C: Choices> Builder<'_, C> {
         let x = self.pick(|tensor, _| !tensor.shape.is_empty())?;
         let TensorType { dtype, shape } = self.type_of(x).clone();
         let (k, rows) = shape.split_last()?;
-        let spare = (PRODUCTS * self.limit / shapes::count(&shape).max(1)).clamp(1, 40);
-        let columns = self.palette.size(self.choices).min(spare);
+        let row_count = shapes::count(rows);
+        let spare = PRODUCTS * self.limit / shapes::count(&shape).max(1);
+        let columns = spare.min(self.limit / row_count.max(1)).clamp(1, 40);
+        let columns = self.palette.size(self.choices).min(columns);
         let mut other: Shape = match self.choices.below(4) {
             0 => vec![*k],
             1 | 2 => vec![*k, columns],
