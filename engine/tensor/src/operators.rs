@@ -57,11 +57,12 @@ macro_rules! operators {
             }
         }
 
-        scalars_first! { $trait $operator $method: bool i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 }
+        scalars_first! { $trait $operator $method: i64 f64 }
     )*};
 }
 
-/// Implements a binary operator for a scalar on the left.
+/// Implements a binary operator for a scalar on the left: of one integer and one float type, so
+/// that the type of a literal is clear. The result has the dtype of the tensor.
 macro_rules! scalars_first {
     ($trait:ident $operator:ident $method:ident: $($scalar:ty)*) => {$(
         impl $trait<&Tensor> for $scalar {

@@ -230,7 +230,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[0.0, f32::INFINITY])?;
-    /// assert_eq!(x.cos()?.to_text()?, "[1.0, nan]");
+    /// assert_eq!(x.cos()?.to_text()?, "[1.0, NaN]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn cos(&self) -> Result<Tensor, Error> {
@@ -249,7 +249,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[0.0, f32::INFINITY])?;
-    /// assert_eq!(x.tan()?.to_text()?, "[0.0, nan]");
+    /// assert_eq!(x.tan()?.to_text()?, "[0.0, NaN]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn tan(&self) -> Result<Tensor, Error> {
@@ -359,7 +359,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1f32, 0.5])?;
-    /// assert_eq!(x.acosh()?.to_text()?, "[0.0, nan]");
+    /// assert_eq!(x.acosh()?.to_text()?, "[0.0, NaN]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn acosh(&self) -> Result<Tensor, Error> {
@@ -391,7 +391,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-1.0, 1e-30f32, 2.0])?;
-    /// assert_eq!(x.atanh()?.to_text()?, "[-inf, 1e-30, nan]");
+    /// assert_eq!(x.atanh()?.to_text()?, "[-inf, 1e-30, NaN]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn atanh(&self) -> Result<Tensor, Error> {
@@ -411,7 +411,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[-0.0, 1e-30f32, 2.0])?;
-    /// assert_eq!(x.asin()?.to_text()?, "[-0.0, 1e-30, nan]");
+    /// assert_eq!(x.asin()?.to_text()?, "[-0.0, 1e-30, NaN]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn asin(&self) -> Result<Tensor, Error> {
@@ -429,7 +429,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1f32, 2.0])?;
-    /// assert_eq!(x.acos()?.to_text()?, "[0.0, nan]");
+    /// assert_eq!(x.acos()?.to_text()?, "[0.0, NaN]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn acos(&self) -> Result<Tensor, Error> {
