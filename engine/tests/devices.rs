@@ -105,6 +105,22 @@ fn constants_and_counters_go_with_any_device() {
         let x = numbered(&[2]).to(device).unwrap();
         let sum = constant.add(&counter).unwrap().add(&x).unwrap();
         assert_eq!((sum.device().unwrap(), ints(&sum)), (device, vec![3, 5]));
+        // The same once they are computed, whatever computes them.
+        for engine in [None, Some(Engine::new("interp").unwrap())] {
+            let computed = counter.add(1).unwrap();
+            match engine {
+                Some(engine) => engine.realize(&[&computed]).unwrap(),
+                None => computed.realize().unwrap(),
+            }
+            let part = computed.shrink(&[(1, 2)]).unwrap();
+            part.realize().unwrap();
+            assert!(computed.buffer().is_some() && part.buffer().is_some());
+            assert_eq!(computed.device().unwrap(), default_device().unwrap());
+            let sum = x.add(&computed).unwrap().add(&part.expand(&[2]).unwrap()).unwrap();
+            assert_eq!((sum.device().unwrap(), ints(&sum)), (device, vec![3, 5]));
+            let moved = computed.to(device).unwrap();
+            assert_eq!((moved.device().unwrap(), ints(&moved)), (device, vec![1, 2]));
+        }
         let placed = constant.to(device).unwrap();
         assert!(placed.constant().is_some(), "a copy of a constant is a constant");
         placed.realize().unwrap();
@@ -116,7 +132,7 @@ fn constants_and_counters_go_with_any_device() {
         let placed = counter.add(1).unwrap().to(device).unwrap();
         placed.realize().unwrap();
         let placement = Placement::Named(device.into());
-        assert_eq!(placed.buffer().unwrap().placement(), &placement);
+        assert_eq!(placed.buffer().unwrap().placement(), Some(&placement));
         assert_eq!(ints(&placed.mul(&placed).unwrap()), [1, 4]);
     }
 }

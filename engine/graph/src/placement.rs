@@ -13,13 +13,17 @@ pub enum Placement {
     Named(Arc<str>),
 }
 
+/// The text form of no placement.
+pub(crate) const ANY: &str = "any";
+
 impl Placement {
     /// Parses the text form: `default`, or the name of a device, in ASCII letters, digits and
-    /// hyphens; `None` for other texts.
+    /// hyphens, but not `any`; `None` for other texts.
     pub fn parse(text: &str) -> Option<Placement> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         match text {
             "default" => Some(Placement::Default),
+            ANY => None,
             _ if !text.is_empty() && text.bytes().all(is_name) => {
                 Some(Placement::Named(text.into()))
             }

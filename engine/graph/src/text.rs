@@ -18,6 +18,7 @@ use std::sync::Arc;
 use gradiff_view::{ShapeTracker, View};
 use rustc_hash::FxHashMap;
 
+use crate::placement::ANY;
 use crate::tensor_core::TensorCore;
 use crate::{
     Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Placement, Sources, UOp,
@@ -94,8 +95,9 @@ impl UOp {
                     });
                     let text = format!("#{index} {}", buffer.size_elements());
                     match buffer.placement() {
-                        Placement::Default => text,
-                        placement => format!("{text} {placement}"),
+                        Some(Placement::Default) => text,
+                        Some(placement) => format!("{text} {placement}"),
+                        None => format!("{text} {ANY}"),
                     }
                 }
                 other => self::arg(other),
@@ -247,7 +249,11 @@ fn parse_buffer(dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Result<B
     let (size, device) = split_word(rest);
     let index: usize = number(index.strip_prefix('#').ok_or("expected #N and a size")?)?;
     let size: i64 = number(size)?;
-    let placement = if device.is_empty() { Placement::Default } else { placement(device)? };
+    let placement = match device {
+        "" => Some(Placement::Default),
+        ANY => None,
+        device => Some(placement(device)?),
+    };
     if dtype == DType::Void || size < 0 || buffers.len() < index {
         return Err(format!("buffer #{index} of {size} elements of {dtype} is not valid here"));
     }
@@ -257,7 +263,7 @@ fn parse_buffer(dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Result<B
     let buffer = buffers[index].clone();
     let is_same = buffer.dtype() == dtype
         && buffer.size_elements() == size
-        && *buffer.placement() == placement;
+        && buffer.placement() == placement.as_ref();
     is_same.then_some(buffer).ok_or_else(|| format!("buffer #{index} differs from that above"))
 }
 
@@ -362,11 +368,13 @@ mod tests {
     #[test]
     fn text_has_the_devices() {
         let text = "%0 = buffer f32 #0 6 jit\n%1 = copy f32 %0 default\n\
-                    %2 = buffer f32 #1 6\n%3 = add f32 %1 %2\n%4 = copy f32 %3 wgpu-core\n";
+                    %2 = buffer f32 #1 6\n%3 = add f32 %1 %2\n%4 = copy f32 %3 wgpu-core\n\
+                    %5 = buffer f32 #2 6 any\n%6 = add f32 %4 %5\n";
         let node = parse_text(text).expect("it parses");
         assert_eq!(node.to_text(), text);
         assert_eq!(node.device(), Placement::parse("wgpu-core").as_ref());
-        assert_eq!(node.src()[0].device(), Some(&Placement::Default));
+        assert_eq!(node.src()[0].src()[0].device(), Some(&Placement::Default));
+        assert_eq!(node.src()[1].device(), None);
     }
 
     #[test]

@@ -102,7 +102,7 @@ struct BufferSlot {
     serial: u64,
     dtype: DType,
     size_elements: i64,
-    placement: Placement,
+    placement: Option<Placement>,
     memory: OnceLock<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
@@ -112,12 +112,13 @@ impl Buffer {
         Buffer::on(Placement::Default, dtype, size_elements)
     }
 
-    /// Makes a buffer of `size_elements` elements, without memory.
-    pub fn on(placement: Placement, dtype: DType, size_elements: i64) -> Buffer {
+    /// Makes a buffer of `size_elements` elements, without memory. That of a result which is on no
+    /// device has no placement.
+    pub fn on(placement: impl Into<Option<Placement>>, dtype: DType, size_elements: i64) -> Buffer {
         assert!(dtype != DType::Void && size_elements >= 0, "a buffer holds elements");
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let serial = NEXT.fetch_add(1, Ordering::Relaxed);
-        let memory = OnceLock::new();
+        let (placement, memory) = (placement.into(), OnceLock::new());
         Buffer(Arc::new(BufferSlot { serial, dtype, size_elements, placement, memory }))
     }
 
@@ -132,9 +133,10 @@ impl Buffer {
         self.0.size_elements
     }
 
-    /// Returns the device that the kernels of its users run on. The bytes may be anywhere.
-    pub fn placement(&self) -> &Placement {
-        &self.0.placement
+    /// Returns the device that the kernels of its users run on; `None` if that may be any device.
+    /// The bytes may be anywhere.
+    pub fn placement(&self) -> Option<&Placement> {
+        self.0.placement.as_ref()
     }
 
     /// Returns the memory, if it has been set. Its type is known to the runtime only.
@@ -443,8 +445,8 @@ impl UOp {
     }
 
     /// Returns the device of a tensor-level node: that of its buffer, the target of its copy, or
-    /// that of its first source that has one. `None` if there is neither buffer nor copy below it,
-    /// so that it can be computed on any device, and for nodes of lower levels.
+    /// that of its first source that has one. `None` if neither a copy nor a buffer on a device is
+    /// below it, so that it can be computed on any device, and for nodes of lower levels.
     pub fn device(&self) -> Option<&Placement> {
         // Without recursion, as chains may be of any length.
         let mut stack: SmallVec<[&UOp; 4]> = smallvec::smallvec![self];
@@ -482,7 +484,7 @@ impl UOp {
 
     fn find_device(&self) -> Option<Placement> {
         match (self.op(), self.arg()) {
-            (Op::Buffer, Arg::Buffer(buffer)) => Some(buffer.placement().clone()),
+            (Op::Buffer, Arg::Buffer(buffer)) => buffer.placement().cloned(),
             (Op::Copy, Arg::Device(target)) => Some(target.clone()),
             _ => self.device_sources().iter().find_map(UOp::device).cloned(),
         }
@@ -648,6 +650,9 @@ mod tests {
         let sum = |x: &UOp, y: &UOp| UOp::binary(Op::Add, x.clone(), y.clone());
         assert_eq!(sum(&iota, &three()).device(), None);
         assert_eq!(sum(&iota, &here).device(), Some(&Placement::Default));
+        let anywhere =
+            UOp::new(Op::Buffer, DType::I32, [], Arg::Buffer(Buffer::on(None, DType::I32, 1)));
+        assert_eq!((anywhere.device(), sum(&anywhere, &there).device()), (None, Some(&jit)));
         assert_eq!(sum(&three(), &there).device(), Some(&jit));
         assert_eq!(UOp::unary(Op::Neg, DType::I32, copy).device(), Some(&jit));
         assert_eq!(UOp::new(Op::Copy, DType::I32, [iota], arg).device(), Some(&jit));

@@ -6,7 +6,7 @@
 //! with the view of the load. Buffers are numbered by slots in order of appearance, so that equal
 //! kernels are the same node.
 
-use gradiff_graph::{Arg, Buffer, DType, Global, Op, Placement, UOp};
+use gradiff_graph::{Arg, Buffer, DType, Global, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -37,7 +37,7 @@ pub(crate) fn split(
                 limit: MAX_BUFFER_ELEMENTS,
             });
         }
-        let placement = node.device().cloned().unwrap_or(Placement::Default);
+        let placement = node.device().cloned();
         buffers.insert(node.clone(), Buffer::on(placement, node.dtype(), size_elements));
     }
     let has_kernel = |node: &&UOp| buffers.contains_key(*node) && size_of(node) != 0;

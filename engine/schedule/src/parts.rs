@@ -83,7 +83,7 @@ impl Parts {
         for node in roots.order().into_iter().filter(|node| **node != roots) {
             let (level, sources) = position_of_sources(node, &positions)?;
             let position = match node.arg() {
-                Arg::Buffer(buffer) => (level, Some(device(buffer.placement())?)),
+                Arg::Buffer(buffer) => (level, buffer.placement().map(&device).transpose()?),
                 Arg::Device(target) => {
                     let name = device(target)?;
                     let is_between = sources.is_some_and(|source| source != name);

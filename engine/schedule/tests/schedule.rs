@@ -184,7 +184,8 @@ fn check_parts(name: &str, outputs: &[UOp]) -> Vec<(&'static str, usize)> {
     while let Some(part) = parts.take() {
         for node in part.nodes.iter().flat_map(UOp::toposort) {
             if let Arg::Buffer(buffer) = node.arg() {
-                assert_eq!(name_of(buffer.placement()), Ok(part.device), "{name}: a buffer");
+                let device = buffer.placement().map_or(Ok(part.device), name_of);
+                assert_eq!(device, Ok(part.device), "{name}: a buffer");
             }
             if let Arg::Device(target) = node.arg() {
                 assert_eq!(name_of(target), Ok(part.device), "{name}: a copy");
@@ -194,8 +195,7 @@ fn check_parts(name: &str, outputs: &[UOp]) -> Vec<(&'static str, usize)> {
         let values: Vec<_> = part.nodes.iter().map(|node| evaluate_graph(node, &memory)).collect();
         let mut results = Vec::new();
         for (node, values) in part.nodes.iter().zip(values) {
-            let on_device = node.device().cloned().unwrap_or(Placement::Default);
-            let buffer = Buffer::on(on_device, node.dtype(), values.len() as i64);
+            let buffer = Buffer::on(node.device().cloned(), node.dtype(), values.len() as i64);
             memory.insert(buffer.clone(), values);
             let node = node.clone();
             let whole = UOp::new(Op::Buffer, node.dtype(), [], Arg::Buffer(buffer));

@@ -47,8 +47,8 @@ pub(crate) fn in_place(node: &UOp) -> Result<Option<UOp>, Error> {
     let Some((buffer, start)) = gradiff_schedule::part_of(node) else { return Ok(None) };
     let shape = node.shape().expect("a node of tensor level has a shape");
     let size_elements: i64 = shape.iter().product();
-    let placement = buffer.placement();
-    if size_elements == buffer.size_elements() && node.device() == Some(placement) {
+    let placement = node.device();
+    if size_elements == buffer.size_elements() && placement == buffer.placement() {
         let whole = UOp::new(Op::Buffer, buffer.dtype(), [], Arg::Buffer(buffer));
         return Ok(Some(reshape_node(whole, shape)));
     }
@@ -59,8 +59,7 @@ pub(crate) fn in_place(node: &UOp) -> Result<Option<UOp>, Error> {
     let range = [start, size_elements].map(usize::try_from);
     let ([Ok(start), Ok(size)], true) = (range, memory.is_initialised()) else { return Ok(None) };
     let Some(memory) = memory.part_in_place(start, size)?.map(Arc::new) else { return Ok(None) };
-    let placement = node.device().unwrap_or(placement).clone();
-    let part = Buffer::on(placement, buffer.dtype(), size_elements);
+    let part = Buffer::on(placement.cloned(), buffer.dtype(), size_elements);
     part.memory_or_init(|| memory);
     let node = UOp::new(Op::Buffer, part.dtype(), [], Arg::Buffer(part));
     Ok(Some(reshape_node(node, shape)))

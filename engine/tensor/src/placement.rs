@@ -43,11 +43,11 @@ pub(crate) fn check_devices(
 pub(crate) fn check_names(order: &[&UOp]) -> Result<(), Error> {
     for node in order {
         let placement = match node.arg() {
-            Arg::Device(placement) => placement,
+            Arg::Device(placement) => Some(placement),
             Arg::Buffer(buffer) => buffer.placement(),
-            _ => continue,
+            _ => None,
         };
-        if let Placement::Named(name) = placement
+        if let Some(Placement::Named(name)) = placement
             && !device_names().contains(&&**name)
         {
             let known = device_names().join(", ");

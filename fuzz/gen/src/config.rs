@@ -259,6 +259,12 @@ impl Lane {
         Lane::ALL.into_iter().find(|lane| lane.name() == name)
     }
 
+    /// Returns the share of programs that are drawn from the lane, relative to the others. That of
+    /// methods is larger, since it has a hundred methods to draw.
+    pub(crate) fn share(self) -> u32 {
+        if self == Lane::Methods { 3 } else { 1 }
+    }
+
     /// Returns the weight of an op in the lane, before swarm; 0 excludes the op.
     pub(crate) fn weight(self, op: Op) -> u16 {
         use BinaryOp::*;
@@ -310,7 +316,7 @@ impl Lane {
 /// Limits and preferences of the program generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Lanes to draw from, with equal probabilities.
+    /// Lanes to draw from, each with its share.
     pub lanes: Vec<Lane>,
     /// Element types of inputs and casts; results may have others by promotion and reduction.
     pub dtypes: Vec<DType>,

@@ -32,7 +32,10 @@ pub fn program<C: Choices>(choices: &mut C, config: &Config) -> Generated {
 fn draw_lane<C: Choices>(choices: &mut C, config: &Config) -> Lane {
     match config.lanes.as_slice() {
         [] => Lane::Exact,
-        lanes => lanes[choices.below(lanes.len() as u32) as usize],
+        lanes => {
+            let shares: Vec<u32> = lanes.iter().map(|lane| lane.share()).collect();
+            lanes[choices.weighted(&shares)]
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use gradiff_eval::kernel::interpret;
 use gradiff_oracle::Expected;
 use std::collections::HashMap;
 
+use crate::backends::translate;
+
 /// A form of a case that can be shown, in the order in which they follow each other.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
@@ -168,7 +170,7 @@ pub(crate) fn graph(program: &Program) -> Result<Vec<Tensor>, String> {
             *statement = gradiff_corpus::Statement::Contiguous { src: *src };
         }
     }
-    Ok(crate::backends::translate::outputs(&program, &mut |_| Ok(()))?)
+    Ok(translate::outputs(&program, &mut |_| Ok(()))?)
 }
 
 /// The options with which a program is compiled for a device.
@@ -264,19 +266,54 @@ pub(crate) fn contents(buffer: &Buffer) -> Result<Elements, String> {
     Ok(bytes.chunks_exact(size).map(element).collect())
 }
 
-/// Returns the first difference of these outputs from those that the oracle expects. Undefined
-/// elements are given as 0: the oracle ignores them if they are undefined there too.
+/// Returns the first difference of these outputs from those that the oracle expects. An element
+/// that is undefined, or was never written, is right only if the oracle accepts anything there:
+/// both bits of all zeros and bits of all ones.
 pub(crate) fn judge(expected: &[Expected], outputs: &[Elements]) -> Option<String> {
     for (number, (expected, elements)) in expected.iter().zip(outputs).enumerate() {
-        let bits = elements.iter().map(|element| element.map_or(0, Constant::bits)).collect();
-        let shape = expected.shape.clone();
-        let array = Array { dtype: expected.dtype, shape, bits };
-        if array.bits.len() != array.shape.iter().product::<usize>() {
-            return Some(format!("output {number} has {} elements", array.bits.len()));
+        if elements.len() != expected.shape.iter().product::<usize>() {
+            return Some(format!("output {number} has {} elements", elements.len()));
         }
-        if let Some(mismatch) = expected.judge(&array).mismatch {
-            return Some(crate::judge::agree::difference(number, expected.dtype, &mismatch));
+        let is_defined = elements.iter().all(Option::is_some);
+        let fills: &[u64] = if is_defined { &[0] } else { &[0, u64::MAX] };
+        let dtype = expected.dtype;
+        let mismatch = fills.iter().find_map(|fill| {
+            let fill = Constant::from_bits(translate::dtype(dtype), *fill).bits();
+            let bits = elements.iter().map(|element| element.map_or(fill, Constant::bits));
+            let (shape, bits) = (expected.shape.clone(), bits.collect());
+            expected.judge(&Array { dtype, shape, bits }).mismatch
+        });
+        if let Some(mismatch) = mismatch {
+            return Some(crate::judge::agree::difference(number, dtype, &mismatch));
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff::DType;
+
+    use super::*;
+
+    #[test]
+    fn undefined_elements_are_wrong_where_the_oracle_is_specific() {
+        let judged = |text: &str, elements: Elements| {
+            let Case::Program(program) = gradiff_corpus::parse(text).expect(text).case else {
+                panic!("it is a program")
+            };
+            judge(&gradiff_oracle::evaluate(&program).expect("it is typed"), &[elements])
+        };
+        let zero = Some(Constant::bool(false));
+        let is_different = "a = input i32[2] iota\nb = cmpne a a\noutput b\n";
+        assert_eq!(judged(is_different, vec![zero, zero]), None);
+        assert!(judged(is_different, vec![zero, None]).is_some());
+        assert!(judged(is_different, vec![zero]).is_some());
+        let of_zero = "a = input i32[1] [0]\nb = floordiv a a\noutput b\n";
+        assert_eq!(judged(of_zero, vec![None]), None);
+        let nan = "a = input f32[1] [nan]\noutput a\n";
+        let nan_bits = Some(Constant::from_bits(DType::F32, 0x7fc0_0000));
+        assert_eq!(judged(nan, vec![nan_bits]), None);
+        assert!(judged(nan, vec![None]).is_some());
+    }
 }

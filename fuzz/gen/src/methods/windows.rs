@@ -10,6 +10,9 @@ use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::{Choices, shapes, transfer};
 
+/// Number of attempts at arguments that fit.
+const TRIES: usize = 8;
+
 /// Maximum number of products for each element of the limit of a value.
 const PRODUCTS: usize = 16;
 
@@ -126,28 +129,11 @@ impl<C: Choices> Builder<'_, C> {
     pub(super) fn draw_pool(&mut self, method: Method) -> Option<ValueId> {
         let is_mean = method == Method::AvgPool2d;
         let src = self
-            .pick(|tensor, _| !tensor.shape.is_empty() && (!is_mean || tensor.dtype.is_float()))?;
+            .pick(|tensor, _| !tensor.shape.is_empty() && (!is_mean || tensor.dtype.is_float()))
+            .or_else(|| self.new_image(is_mean))?;
         let TensorType { dtype, shape } = self.type_of(src).clone();
-        let rank = 1 + self.choices.below(shape.len().min(2) as u32) as usize;
-        let kernel = self.numbers_of_windows(rank, 1, 4);
-        let stride = match self.choices.one_in(2) {
-            true => kernel.clone(),
-            false => self.numbers_of_windows(rank, 1, 3),
-        };
-        let terms = kernel.iter().product::<i64>() as usize;
-        let dilation = self.numbers_of_windows(rank, 1, 2);
-        let padding = self.padding_of_windows(rank, 2);
-        let mut args = [kernel, stride, dilation, padding].map(Arg::Ints).to_vec();
-        args.push(Arg::Flag(self.choices.one_in(2)));
-        let counts_padding = self.choices.one_in(2);
-        if is_mean {
-            args.push(Arg::Flag(counts_padding));
-        }
-        let statement = Statement::Method { method, srcs: vec![ValueId(0)], args: args.clone() };
-        let result = statement_type(&statement, &[TensorType { dtype, shape }]).ok()?;
-        if self.limit < result.count() || PRODUCTS * self.limit < result.count() * terms {
-            return None;
-        }
+        let found = (0..TRIES).find_map(|_| self.pool_args(method, dtype, &shape));
+        let args = found?;
         let before = self.fact(src);
         let fact = match is_mean {
             // The bounds of the elements hold for their mean, but nothing else does.
@@ -162,6 +148,58 @@ impl<C: Choices> Builder<'_, C> {
             }
         };
         Some(self.push_method(method, vec![src], args, fact))
+    }
+
+    /// Adds data of two axes, floats if they must be.
+    fn new_image(&mut self, needs_float: bool) -> Option<ValueId> {
+        let dtype = match self.dtype() {
+            dtype if needs_float && !dtype.is_float() => DType::F32,
+            dtype => dtype,
+        };
+        let shape: Shape = (0..2).map(|_| 1 + self.choices.below(7) as usize).collect();
+        let is_allowed = self.config.dtypes.contains(&dtype) && self.config.max_rank >= 2;
+        if !is_allowed || self.limit < shapes::count(&shape) || !self.has_room(2) {
+            return None;
+        }
+        let (statement, fact) = self.fresh(dtype, shape);
+        Some(self.push(statement, fact))
+    }
+
+    /// Draws the arguments of pooling; `None` if the windows do not fit or are too many.
+    fn pool_args(&mut self, method: Method, dtype: DType, shape: &[usize]) -> Option<Vec<Arg>> {
+        let rank = 1 + self.choices.below(shape.len().min(2) as u32) as usize;
+        let kernel = self.numbers_of_windows(rank, 1, 4);
+        // With a stride of 1 no window reaches beyond the padding.
+        let is_ceil = self.choices.one_in(2);
+        let stride = match (is_ceil, self.choices.one_in(2)) {
+            (true, _) => self.numbers_of_windows(rank, 2, 4),
+            (false, true) => kernel.clone(),
+            (false, false) => self.numbers_of_windows(rank, 1, 3),
+        };
+        let terms = kernel.iter().product::<i64>() as usize;
+        let dilation = self.numbers_of_windows(rank, 1, 2);
+        let padding = self.padding_of_windows(rank, 2);
+        let mut args = [kernel, stride, dilation, padding].map(Arg::Ints).to_vec();
+        args.push(Arg::Flag(is_ceil));
+        if method == Method::AvgPool2d {
+            args.push(Arg::Flag(self.choices.one_in(2)));
+        }
+        let source = TensorType { dtype, shape: shape.to_vec() };
+        let shape_of = |args: Vec<Arg>| {
+            let statement = Statement::Method { method, srcs: vec![ValueId(0)], args };
+            statement_type(&statement, std::slice::from_ref(&source)).ok()
+        };
+        let found = shape_of(args.clone())?;
+        if is_ceil && !self.choices.one_in(4) {
+            // Mostly a window more or less than without.
+            let mut floor_args = args.clone();
+            floor_args[4] = Arg::Flag(false);
+            if shape_of(floor_args).is_none_or(|floor| floor == found) {
+                return None;
+            }
+        }
+        let count = found.count();
+        (count <= self.limit && count * terms <= PRODUCTS * self.limit).then_some(args)
     }
 
     /// Adds a method that sums `terms` products of both sources, and zeros if `has_zeros`.

@@ -76,7 +76,13 @@ pub(super) fn operands(draw: &mut Draw) -> Result<(), String> {
     let mut tensor = |draw: &mut Draw| {
         let x = match draw.below(6) {
             0 => return Tensor::full(DType::I32, &[2], 1),
-            1 => return Tensor::arange(DType::I32, 0, 1, 2),
+            1 => {
+                let counter = Tensor::arange(DType::I32, 0, 1, 2)?;
+                if draw.one_in(2) {
+                    counter.realize()?;
+                }
+                return Ok(counter);
+            }
             _ => Tensor::from_slice(&[2], &[1, 0])?,
         };
         let (x, device) = match draw.below(4) {
@@ -119,7 +125,8 @@ struct Placed {
     tensor: Tensor,
     /// The graph as it was built.
     node: UOp,
-    device: &'static str,
+    /// `None` if it is made of counters alone and goes with any device.
+    device: Option<&'static str>,
     rows: usize,
     columns: usize,
     elements: Vec<i32>,
@@ -128,14 +135,15 @@ struct Placed {
 impl Placed {
     fn new(
         tensor: Result<Tensor, Error>,
-        device: &'static str,
+        device: impl Into<Option<&'static str>>,
         [rows, columns]: [usize; 2],
         element: impl Fn(usize, usize) -> i32,
     ) -> Result<Placed, String> {
         let tensor = tensor.map_err(problem)?;
         let at = |index: usize| element(index / columns, index % columns);
         let elements = (0..rows * columns).map(at).collect();
-        Ok(Placed { node: tensor.uop(), tensor, device, rows, columns, elements })
+        let (node, device) = (tensor.uop(), device.into());
+        Ok(Placed { node, tensor, device, rows, columns, elements })
     }
 
     fn at(&self, row: usize, column: usize) -> i32 {
@@ -146,20 +154,20 @@ impl Placed {
         [self.rows, self.columns]
     }
 
-    /// A matrix of data or of a counter, on a drawn device.
+    /// A matrix of data or of a counter, on a drawn device or on none.
     fn leaf(draw: &mut Draw) -> Result<Placed, String> {
         let shape = [draw.pick(&SIZES), draw.pick(&SIZES)];
         let (sizes, count) = (shape.map(|size| size as i64), shape[0] * shape[1]);
         let device = draw.pick(&DEVICES);
         let start = draw.below(9) as i32;
         let numbers: Vec<i32> = (start..start + count as i32).collect();
-        let (tensor, device) = match draw.below(4) {
-            0 => (Tensor::from_slice(&sizes, &numbers), default_name()?),
-            1 => {
-                let counter = Tensor::arange(DType::I32, i64::from(start), 1, count as i64);
-                (counter.and_then(|x| x.reshape(&sizes)?.to(device)), device)
-            }
-            _ => (Tensor::from_slice(&sizes, &numbers).and_then(|x| x.to(device)), device),
+        let counter =
+            || Tensor::arange(DType::I32, i64::from(start), 1, count as i64)?.reshape(&sizes);
+        let (tensor, device) = match draw.below(5) {
+            0 => (Tensor::from_slice(&sizes, &numbers), Some(default_name()?)),
+            1 => (counter().and_then(|x| x.to(device)), Some(device)),
+            2 => (counter(), None),
+            _ => (Tensor::from_slice(&sizes, &numbers).and_then(|x| x.to(device)), Some(device)),
         };
         Placed::new(tensor, device, shape, |row, column| start + (row * shape[1] + column) as i32)
     }
@@ -175,8 +183,11 @@ impl Placed {
                 Placed::new(x.to(device), device, shape, |row, column| self.at(row, column))
             }
             3 if other.shape() == shape => {
-                let sum = other.tensor.to(device).and_then(|y| x.sub(&y));
-                Placed::new(sum, device, shape, |row, column| {
+                let sum = match (device, other.device) {
+                    (Some(device), Some(_)) => other.tensor.to(device).and_then(|y| x.sub(&y)),
+                    _ => x.sub(&other.tensor),
+                };
+                Placed::new(sum, device.or(other.device), shape, |row, column| {
                     self.at(row, column).wrapping_sub(other.at(row, column))
                 })
             }
@@ -215,8 +226,9 @@ impl Placed {
     /// Reads the tensor and compares it.
     fn check(&self) -> Result<(), String> {
         let device = self.tensor.device().map_err(problem)?;
-        if device != self.device {
-            return Err(format!("a tensor on {} is on {device}, {}", self.device, self.node));
+        let expected = self.device.map_or_else(default_name, Ok)?;
+        if device != expected {
+            return Err(format!("a tensor on {expected} is on {device}, {}", self.node));
         }
         let found = crate::catch(|| self.tensor.to_vec::<i32>())?;
         let found = found.map_err(|error| format!("{error}, of\n{}", self.node));
@@ -255,7 +267,7 @@ fn by_parts(node: &UOp) -> Result<Elements, String> {
     };
     let mut parts = Parts::new(std::slice::from_ref(node), name).map_err(|e| e.to_string())?;
     let results: std::cell::RefCell<HashMap<Buffer, Elements>> = Default::default();
-    let stored = |like: &UOp, placement: Placement, elements: Elements| {
+    let stored = |like: &UOp, placement: Option<Placement>, elements: Elements| {
         let buffer = Buffer::on(placement, like.dtype(), elements.len() as i64);
         results.borrow_mut().insert(buffer.clone(), elements);
         let whole = UOp::new(Op::Buffer, like.dtype(), [], Arg::Buffer(buffer));
@@ -272,10 +284,10 @@ fn by_parts(node: &UOp) -> Result<Elements, String> {
         let values = read(&part.nodes)?;
         let nodes = part.nodes.iter().zip(values);
         let new: Vec<UOp> =
-            nodes.map(|(node, values)| stored(node, Placement::Default, values)).collect();
+            nodes.map(|(node, values)| stored(node, node.device().cloned(), values)).collect();
         parts.finish(part, new, |result, target| {
             let values = read(std::slice::from_ref(result))?.swap_remove(0);
-            Ok::<UOp, String>(stored(result, target.clone(), values))
+            Ok::<UOp, String>(stored(result, Some(target.clone()), values))
         })?;
     }
     Ok(read(&parts.outputs())?.swap_remove(0))
@@ -323,14 +335,12 @@ mod tests {
     #[test]
     fn wrong_elements_and_devices_are_reported() {
         let mut leaves = (0..).map(|seed| Placed::leaf(&mut Draw::new(seed)).unwrap());
-        let x = leaves.find(|leaf| !leaf.elements.is_empty()).unwrap();
+        let x = leaves.find(|leaf| !leaf.elements.is_empty() && leaf.device.is_some()).unwrap();
         assert_eq!(x.check(), Ok(()));
-        let absent = DEVICES.into_iter().find(|device| *device != x.device).unwrap();
-        let report = Placed { device: absent, ..x.clone() }.check().unwrap_err();
-        assert!(
-            report.starts_with(&format!("a tensor on {absent} is on {}", x.device)),
-            "{report}"
-        );
+        let device = x.device.expect("it is on one");
+        let absent = DEVICES.into_iter().find(|absent| *absent != device).unwrap();
+        let report = Placed { device: Some(absent), ..x.clone() }.check().unwrap_err();
+        assert!(report.starts_with(&format!("a tensor on {absent} is on {device}")), "{report}");
         let elements = x.elements.iter().map(|element| element + 1).collect();
         let wrong = Placed { elements, ..x.clone() };
         let report = wrong.check().unwrap_err();
