@@ -217,6 +217,10 @@ impl Writer {
             Statement::Contiguous { src } => self.source(Opcode::Contiguous, *src),
             Statement::Realize { src } => self.source(Opcode::Realize, *src),
             Statement::Detach { src } => self.source(Opcode::Detach, *src),
+            Statement::Gradient { of, wrt } => {
+                self.source(Opcode::Gradient, *of);
+                self.value(*wrt);
+            }
             Statement::Reshape { .. }
             | Statement::Permute { .. }
             | Statement::Expand { .. }
@@ -287,10 +291,11 @@ enum Opcode {
     Realize,
     Detach,
     Method,
+    Gradient,
 }
 
 impl Opcode {
-    const ALL: [Opcode; 22] = [
+    const ALL: [Opcode; 23] = [
         Opcode::Input,
         Opcode::Const,
         Opcode::Arange,
@@ -313,6 +318,7 @@ impl Opcode {
         Opcode::Realize,
         Opcode::Detach,
         Opcode::Method,
+        Opcode::Gradient,
     ];
 }
 
@@ -560,6 +566,7 @@ impl<'a> Reader<'a> {
             Opcode::Realize => Statement::Realize { src: self.value()? },
             Opcode::Detach => Statement::Detach { src: self.value()? },
             Opcode::Method => self.method()?,
+            Opcode::Gradient => Statement::Gradient { of: self.value()?, wrt: self.value()? },
             opcode => self.movement(opcode)?,
         })
     }

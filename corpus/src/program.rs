@@ -281,6 +281,15 @@ pub enum Statement {
         /// Source.
         src: ValueId,
     },
+    /// The derivatives of the sum of the elements of `of` with respect to each element of `wrt`, in
+    /// dtype and shape of `wrt`; both are floats. Zeros where `of` does not depend on `wrt`. Values
+    /// are distinct even if they are computed alike.
+    Gradient {
+        /// The value whose derivatives are taken.
+        of: ValueId,
+        /// The value that they are taken with respect to.
+        wrt: ValueId,
+    },
 }
 
 /// Defines an enum of ops from a row for each op: its documentation, its name, and its keyword in

@@ -44,6 +44,10 @@ macro_rules! walk {
             | Statement::Contiguous { src }
             | Statement::Realize { src }
             | Statement::Detach { src } => visit(src),
+            Statement::Gradient { of, wrt } => {
+                visit(of);
+                visit(wrt);
+            }
         }
     }};
 }

@@ -159,6 +159,17 @@ pub fn statement_type(
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(value_type(*src, types)?.clone())
         }
+        Statement::Gradient { of, wrt } => {
+            let (of, wrt) = (value_type(*of, types)?, value_type(*wrt, types)?);
+            match (of.dtype.is_float(), wrt.dtype.is_float()) {
+                (true, true) => Ok(wrt.clone()),
+                _ => Err(TypeError::new(format!(
+                    "gradient of {} with respect to {}: only floats have derivatives",
+                    of.dtype.name(),
+                    wrt.dtype.name()
+                ))),
+            }
+        }
     }
 }
 

@@ -93,7 +93,7 @@ fn programs_cover_every_operation_and_dtype() {
     };
     let (words, listed) = (words(&text), words(include_str!("../README.md")));
     let fixed = "input const arange where mulacc cast bitcast sum prod max reshape permute expand \
-                 pad shrink flip cat gather contiguous realize detach";
+                 pad shrink flip cat gather contiguous realize detach gradient";
     let unary = gradiff_corpus::UnaryOp::ALL.map(|op| op.name());
     let binary = gradiff_corpus::BinaryOp::ALL.map(|op| op.name());
     let dtypes = gradiff_corpus::DType::ALL.map(|dtype| dtype.name());

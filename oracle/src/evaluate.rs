@@ -203,6 +203,10 @@ fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
         | Statement::Contiguous { src }
         | Statement::Realize { src }
         | Statement::Detach { src } => visit(*src),
+        Statement::Gradient { of, wrt } => {
+            visit(*of);
+            visit(*wrt);
+        }
     }
 }
 
@@ -246,6 +250,7 @@ fn evaluate_statement(
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(get(values, *src)?.clone())
         }
+        Statement::Gradient { .. } => Err("gradients are not defined here yet".into()),
         _ => evaluate_movement(statement, values),
     }
 }

@@ -113,6 +113,7 @@ impl Display for Statement {
             Statement::Contiguous { src } => write!(f, "contiguous {src}"),
             Statement::Realize { src } => write!(f, "realize {src}"),
             Statement::Detach { src } => write!(f, "detach {src}"),
+            Statement::Gradient { of, wrt } => write!(f, "gradient {of} {wrt}"),
         }
     }
 }

@@ -140,6 +140,9 @@ impl<'a> Reader<'a> {
             "contiguous" => Ok(Statement::Contiguous { src: self.value(cursor)? }),
             "realize" => Ok(Statement::Realize { src: self.value(cursor)? }),
             "detach" => Ok(Statement::Detach { src: self.value(cursor)? }),
+            "gradient" => {
+                Ok(Statement::Gradient { of: self.value(cursor)?, wrt: self.value(cursor)? })
+            }
             _ => self.movement(start, word, cursor),
         }
     }
@@ -241,7 +244,7 @@ fn arg(cursor: &mut Cursor<'_>, kind: ArgKind) -> Result<Arg, ParseError> {
 /// Returns the expectation of an operation, with all keywords.
 fn operations() -> String {
     let fixed = "input const arange where mulacc cast bitcast reshape permute expand pad shrink \
-                 flip cat gather contiguous realize detach sum prod";
+                 flip cat gather contiguous realize detach gradient sum prod";
     let mut words: Vec<&str> = fixed.split(' ').filter(|word| !word.is_empty()).collect();
     words.extend(UnaryOp::ALL.iter().map(|op| op.name()));
     words.extend(BinaryOp::ALL.iter().map(|op| op.name()));

@@ -20,8 +20,8 @@ impl Tensor {
     /// The device that the tensor is computed on if it is read: that of the data that it is made
     /// of, or that of the last [`to`](Tensor::to). The default device
     /// ([`default_device`](crate::default_device)) for data without a `to`, and for constants and
-    /// counters, which combine with tensors of any device and are computed there. Computing a tensor
-    /// does not change where it is.
+    /// counters, which combine with tensors of any device and are computed there. Computing a
+    /// tensor does not change where it is.
     /// # Errors
     /// If the default device is needed, and the environment variables that select it are wrong.
     pub fn device(&self) -> Result<&'static str, Error> {

@@ -44,10 +44,12 @@ pub enum Op {
     Detach,
     /// A method that is composed of other operations.
     Method,
+    /// Derivatives of a value with respect to another.
+    Gradient,
 }
 
 /// The operations other than elementwise functions of one dtype and reductions.
-const OTHER_OPS: [Op; 16] = [
+const OTHER_OPS: [Op; 17] = [
     Op::Where,
     Op::MulAcc,
     Op::Cast,
@@ -64,6 +66,7 @@ const OTHER_OPS: [Op; 16] = [
     Op::Realize,
     Op::Detach,
     Op::Method,
+    Op::Gradient,
 ];
 
 impl Op {
@@ -127,6 +130,7 @@ impl Op {
             Statement::Realize { .. } => Op::Realize,
             Statement::Detach { .. } => Op::Detach,
             Statement::Method { .. } => Op::Method,
+            Statement::Gradient { .. } => Op::Gradient,
         })
     }
 
@@ -153,6 +157,7 @@ impl Op {
             Op::Realize => "realize",
             Op::Detach => "detach",
             Op::Method => "method",
+            Op::Gradient => "gradient",
         }
     }
 

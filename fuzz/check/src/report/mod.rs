@@ -195,6 +195,9 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.clone()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
+        Statement::Gradient { of, wrt } => {
+            format!("v{}.sum(&all_axes)?.gradient(&[&v{}])?.remove(0)", of.0, wrt.0)
+        }
     }
 }
 
@@ -433,6 +436,7 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.realize()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
+        Statement::Gradient { of, wrt } => format!("v{}.sum().gradient(v{})[0]", of.0, wrt.0),
     }
 }
 
