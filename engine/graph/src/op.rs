@@ -202,6 +202,11 @@ ops! {
         "the source, detached from gradients";
     Copy "copy" Marker (1, 1)
         "the source, in a row-major buffer on the device of the arg";
+    Parameter "parameter" Marker (1, 1)
+        "the source, as a tensor of its own that gradients are taken of; arg: its number";
+    Function "function" Marker (2, MANY)
+        "source 0, which is computed as the function of the arg of the sources after it; gradients \
+         use the function's derivative";
     ReduceAxis "reduce_axis" Reduce (1, 1)
         "the axes of the arg reduced to size 1 by the op of the arg";
     Cast "cast" Unary (1, 1)
@@ -350,6 +355,11 @@ impl Op {
     /// Returns whether the op computes each element from the same element of its sources.
     pub fn is_elementwise(self) -> bool {
         matches!(self.class(), Class::Unary | Class::Binary | Class::Ternary)
+    }
+
+    /// Returns whether the op has the elements of its first source, about which it says something.
+    pub fn is_marker(self) -> bool {
+        self.class() == Class::Marker
     }
 
     /// Returns whether the op moves elements without computing.

@@ -52,6 +52,7 @@ pub(crate) fn arg(arg: &Arg) -> String {
         Arg::Var(variable) => format!("{} {}..{}", variable.name, variable.min, variable.max),
         Arg::TensorCore(core) => core.name.to_owned(),
         Arg::Device(placement) => placement.to_string(),
+        Arg::Name(name) => name.to_string(),
     }
 }
 
@@ -195,6 +196,7 @@ pub(crate) fn parse_arg(
             Ok(Arg::Axis(axis))
         }
         Op::Copy => placement(text).map(Arg::Device),
+        Op::Function if !text.is_empty() => Ok(Arg::Name(text.into())),
         Op::Wmma => {
             let core = TensorCore::named(text.trim());
             core.map(Arg::TensorCore).ok_or_else(|| format!("there is no tensor core {text:?}"))

@@ -56,6 +56,8 @@ pub enum Arg {
     TensorCore(&'static TensorCore),
     /// The target of a `Copy`.
     Device(Placement),
+    /// The name of a `Function`.
+    Name(Arc<str>),
 }
 
 impl Arg {
@@ -237,6 +239,7 @@ impl Node {
             (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
             (Arg::TensorCore(a), Arg::TensorCore(b)) => a.name.cmp(b.name),
             (Arg::Device(a), Arg::Device(b)) => a.cmp(b),
+            (Arg::Name(a), Arg::Name(b)) => a.cmp(b),
             _ => Equal,
         };
         (self.op, self.dtype).cmp(&(other.op, other.dtype)).then_with(args)
@@ -390,10 +393,9 @@ impl UOp {
 
     /// Returns a source whose shape must be computed before that of this node.
     fn source_of_unknown_shape(&self) -> Option<&UOp> {
-        let has_shape_of_first = self.op().is_movement()
-            || matches!(self.op(), Op::ReduceAxis | Op::Contiguous | Op::Detach | Op::Copy);
-        let count =
-            if has_shape_of_first { 1 } else { usize::from(self.op().is_elementwise()) * 4 };
+        let op = self.op();
+        let has_shape_of_first = op.is_movement() || op.is_marker() || op == Op::ReduceAxis;
+        let count = if has_shape_of_first { 1 } else { usize::from(op.is_elementwise()) * 4 };
         for source in self.src().iter().take(count) {
             match source.0.shape.get() {
                 None => return Some(source),
@@ -436,7 +438,7 @@ impl UOp {
                 }
                 Some(shape)
             }
-            (Op::Flip | Op::Contiguous | Op::Detach | Op::Copy, _) => first().map(Dims::from_slice),
+            (op, _) if *op == Op::Flip || op.is_marker() => first().map(Dims::from_slice),
             (op, _) if op.is_elementwise() => {
                 self.src().iter().find_map(|source| source.shape()).map(Dims::from_slice)
             }
@@ -465,9 +467,12 @@ impl UOp {
     /// Returns the sources whose device the node has, unless its arg says one.
     fn device_sources(&self) -> &[UOp] {
         let op = self.op();
-        let is_marker = matches!(op, Op::ReduceAxis | Op::Contiguous | Op::Detach);
-        let has_those_of_sources = op.is_movement() || op.is_elementwise() || is_marker;
-        if has_those_of_sources { self.src() } else { &[] }
+        match op {
+            Op::Copy => &[],
+            op if op.is_marker() => &self.src()[..1],
+            op if op.is_movement() || op.is_elementwise() || op == Op::ReduceAxis => self.src(),
+            _ => &[],
+        }
     }
 
     /// Returns a source whose device must be found before that of this node.

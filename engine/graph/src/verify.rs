@@ -90,6 +90,8 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::Load | Op::Store, Arg::View(_) | Arg::None | Arg::Int(_)) => true,
         (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => op.row().identity.is_some(),
         (Op::Copy, Arg::Device(_)) => true,
+        (Op::Parameter, Arg::Int(_)) => true,
+        (Op::Function, Arg::Name(_)) => true,
         (op, Arg::None) => op.class() != crate::op::Class::Leaf && !takes_arg(op),
         _ => false,
     };
@@ -110,6 +112,8 @@ fn takes_arg(op: Op) -> bool {
                 | Op::Lane
                 | Op::Wmma
                 | Op::Copy
+                | Op::Parameter
+                | Op::Function
         )
 }
 
@@ -133,9 +137,12 @@ fn check_node(node: &UOp) -> Result<(), String> {
         check_devices(node)?;
         return check_shapes(node);
     }
-    let is_marker = matches!(op, Op::Contiguous | Op::Detach | Op::Copy);
-    if op.is_movement() || is_marker || op == Op::ReduceAxis {
+    if op.is_movement() || op.is_marker() || op == Op::ReduceAxis {
         check_kept_dtype(node)?;
+        let is_shapeless = |source: &&UOp| source.shape().is_none();
+        if let Some(source) = node.src().iter().find(is_shapeless) {
+            return Err(format!("{op} of {source:?}, which has no shape"));
+        }
         return check_movement(node);
     }
     check_kernel(node)
@@ -473,8 +480,7 @@ fn check_lanes(linear: &Linear, uop: &Instruction) -> Result<(), String> {
 }
 
 fn is_linear(op: Op) -> bool {
-    let is_marker = matches!(op, Op::Contiguous | Op::Detach | Op::Copy);
-    let is_tensor_level = matches!(op, Op::Buffer | Op::Iota) || is_marker;
+    let is_tensor_level = matches!(op, Op::Buffer | Op::Iota) || op.is_marker();
     !op.is_movement() && !is_tensor_level && !matches!(op, Op::Reduce | Op::ReduceAxis)
 }
 

@@ -88,7 +88,7 @@ impl Folder {
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
         match (node.op(), node.arg()) {
             (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip, _) => value(0),
-            (Op::Detach | Op::Copy, _) => value(0),
+            (Op::Detach | Op::Copy | Op::Parameter | Op::Function, _) => value(0),
             (Op::Pad, _) => value(0).filter(|value| {
                 *value == Constant::zero(node.dtype()) || src[0].shape() == node.shape()
             }),

@@ -59,7 +59,7 @@ impl Converter {
         let source = |index: usize| self.converted[&node.src()[index]].clone();
         match op {
             Op::Buffer | Op::Const | Op::Iota => Ok(node.clone()),
-            Op::Detach => Ok(source(0)),
+            Op::Detach | Op::Parameter | Op::Function => Ok(source(0)),
             Op::Contiguous => {
                 let source = source(0);
                 Ok(self.in_buffer(source))
@@ -154,7 +154,7 @@ pub(crate) fn composed(below: &ShapeTracker, above: &ShapeTracker, merge: bool) 
 pub fn part_of(node: &UOp) -> Option<(Buffer, i64)> {
     let mut movements = Vec::new();
     let mut base = node;
-    while base.op().is_movement() || matches!(base.op(), Op::Contiguous | Op::Detach | Op::Copy) {
+    while base.op().is_movement() || base.op().is_marker() {
         movements.push(base);
         base = &base.src()[0];
     }

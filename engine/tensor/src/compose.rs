@@ -69,7 +69,7 @@ impl Tensor {
     /// # Errors
     /// If the dtype is bool.
     pub fn relu(&self) -> Result<Tensor, Error> {
-        self.maximum(0)
+        Ok(self.maximum(0)?.as_function("relu", &[self]))
     }
 
     /// `1 / (1 + e^-x)`; f16 and bf16 are computed in f32. Floats.
@@ -80,15 +80,16 @@ impl Tensor {
     }
 
     /// Applies a function of floats. f16 and bf16 are computed in f32, and the result is rounded
-    /// once.
+    /// once. If there is a row of derivatives for the name, it is the function's derivative.
     pub(crate) fn compute_in_f32(
         &self,
         name: &str,
         function: impl Fn(&Tensor) -> Result<Tensor, Error>,
     ) -> Result<Tensor, Error> {
+        let marked = |x: &Tensor| Ok(function(x)?.as_unary_function(name, x));
         match self.dtype() {
-            DType::F16 | DType::BF16 => function(&self.cast(DType::F32)?)?.cast(self.dtype()),
-            dtype if dtype.is_float() => function(self),
+            DType::F16 | DType::BF16 => marked(&self.cast(DType::F32)?)?.cast(self.dtype()),
+            dtype if dtype.is_float() => marked(self),
             dtype => invalid(format!("{name} of {dtype}: it takes floats; cast the tensor first")),
         }
     }

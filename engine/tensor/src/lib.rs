@@ -16,6 +16,7 @@ mod element;
 mod elementwise;
 mod engine;
 mod error;
+mod gradient;
 mod methods;
 mod movement;
 mod operand;

@@ -198,7 +198,9 @@ impl Tensor {
         let dtype = masked.dtype();
         let sum = UOp::new(Op::ReduceAxis, dtype, [masked], Arg::Reduce(Op::Add, axes));
         let sum = reshape_node(with_shape(sum), index.shape());
-        Ok(Tensor::from_valid(from_bits(sum, self.dtype())))
+        let value = Tensor::from_valid(from_bits(sum, self.dtype()));
+        let axis = Tensor::full(DType::I64, &[], axis as i64)?;
+        Ok(value.as_function("gather", &[self, index, &axis]))
     }
 
     /// Returns the same value, to be computed into a contiguous buffer of its own.

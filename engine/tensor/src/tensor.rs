@@ -1,6 +1,6 @@
 //! The tensor: a node of the graph in a shared cell; and its constructors.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
@@ -19,9 +19,19 @@ pub const MAX_ELEMENTS: i64 = 1 << 40;
 /// the other.
 #[derive(Clone)]
 pub struct Tensor {
-    node: Arc<RwLock<UOp>>,
+    state: Arc<RwLock<State>>,
     dtype: DType,
     shape: Arc<[i64]>,
+}
+
+/// The state of a tensor, which its clones share.
+pub(crate) struct State {
+    /// The computation, or the buffer once it is realised.
+    pub(crate) node: UOp,
+    /// What [`requires_grad_`](Tensor::requires_grad_) was called with last.
+    pub(crate) requires_grad: Option<bool>,
+    /// The gradient that [`backward`](Tensor::backward) left.
+    pub(crate) grad: Option<Tensor>,
 }
 
 impl Tensor {
@@ -52,17 +62,37 @@ impl Tensor {
         }
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
-        Tensor { node: Arc::new(RwLock::new(node)), dtype, shape }
+        let state = State { node, requires_grad: None, grad: None };
+        Tensor::of_state(Arc::new(RwLock::new(state)), dtype, shape)
+    }
+
+    /// Creates a tensor that shares this state.
+    pub(crate) fn of_state(state: Arc<RwLock<State>>, dtype: DType, shape: Arc<[i64]>) -> Tensor {
+        Tensor { state, dtype, shape }
+    }
+
+    /// Returns what the tensor shares with its clones.
+    pub(crate) fn shared_state(&self) -> &Arc<RwLock<State>> {
+        &self.state
+    }
+
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The node of the tensor: the computation, or the buffer once it is realised.
     pub fn uop(&self) -> UOp {
-        self.node.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state().node.clone()
     }
 
     /// Replaces the node by the realised one, on the same device.
     fn rebind(&self, node: UOp) {
-        let node = match self.uop().device() {
+        let before = self.uop();
+        let node = match before.device() {
             Some(device) if node.device().is_none() => {
                 let arg = Arg::Device(device.clone());
                 with_shape(UOp::new(Op::Copy, self.dtype, [node], arg))
@@ -75,7 +105,8 @@ impl Tensor {
         };
         assert_eq!(node.shape(), Some(&*self.shape), "realising keeps the shape");
         assert_eq!(node.dtype(), self.dtype, "realising keeps the dtype");
-        *self.node.write().unwrap_or_else(PoisonError::into_inner) = node;
+        let is_parameter = before.op() == Op::Parameter && node.op() != Op::Parameter;
+        self.state_mut().node = if is_parameter { before.with_src([node]) } else { node };
     }
 
     /// The type of the elements.
@@ -189,6 +220,7 @@ pub(crate) fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
 
 /// Returns the buffer that a node is, reshaped or not.
 pub(crate) fn buffer_of(node: &UOp) -> Option<Buffer> {
+    let node = if node.op() == Op::Parameter { &node.src()[0] } else { node };
     let base = if node.op() == Op::Reshape { &node.src()[0] } else { node };
     match base.arg() {
         Arg::Buffer(buffer) => Some(buffer.clone()),

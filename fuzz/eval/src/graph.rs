@@ -40,9 +40,7 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
     let elements: Elements = match (node.op(), node.arg()) {
         (Op::Const, Arg::Const(value)) => vec![Some(*value)],
         (Op::Iota, _) => (0..count).map(|i| scalar::number(node.dtype(), i128::from(i))).collect(),
-        (Op::Reshape | Op::Contiguous | Op::Detach | Op::Copy, _) => {
-            return Ok(Rc::clone(source(0)));
-        }
+        (op, _) if op == Op::Reshape || op.is_marker() => return Ok(Rc::clone(source(0))),
         (Op::ReduceAxis, Arg::Reduce(op, _)) => {
             let from = node.src()[0].shape().ok_or("a reduction of a node without shape")?;
             reduced(*op, node, source(0), from, &shape)

@@ -224,11 +224,13 @@ pub enum Lane {
     Idioms,
     /// Mostly methods.
     Methods,
+    /// Derivatives of small computations with floats.
+    Gradients,
 }
 
 impl Lane {
     /// All lanes.
-    pub const ALL: [Lane; 11] = [
+    pub const ALL: [Lane; 12] = [
         Lane::Exact,
         Lane::Wrap,
         Lane::NegativeIndex,
@@ -240,6 +242,7 @@ impl Lane {
         Lane::Edges,
         Lane::Idioms,
         Lane::Methods,
+        Lane::Gradients,
     ];
 
     /// Returns the name in reports and options.
@@ -256,6 +259,7 @@ impl Lane {
             Lane::Edges => "edges",
             Lane::Idioms => "idioms",
             Lane::Methods => "methods",
+            Lane::Gradients => "gradients",
         }
     }
 
@@ -264,10 +268,14 @@ impl Lane {
         Lane::ALL.into_iter().find(|lane| lane.name() == name)
     }
 
-    /// Returns the share of programs that are drawn from the lane, relative to the others. That of
-    /// methods is larger, since it has a hundred methods to draw.
+    /// Returns the share of programs that are drawn from the lane, relative to the others. Those of
+    /// methods and gradients are larger, since they have a hundred methods to draw.
     pub(crate) fn share(self) -> u32 {
-        if self == Lane::Methods { 3 } else { 1 }
+        match self {
+            Lane::Methods => 3,
+            Lane::Gradients => 2,
+            _ => 1,
+        }
     }
 
     /// Returns the weight of an op in the lane, before swarm; 0 excludes the op.
@@ -279,12 +287,17 @@ impl Lane {
             Op::Contiguous | Op::Realize | Op::Bitcast | Op::Gather => 2,
             // One op stands for all methods.
             Op::Method => 8,
-            Op::Detach => 1,
+            Op::Detach | Op::Gradient => 1,
             Op::Cast | Op::Cat | Op::Unary(_) | Op::Binary(_) => 3,
             Op::Reshape | Op::Permute | Op::Expand | Op::Pad | Op::Shrink | Op::Flip => 4,
         };
         let rough = op.needs_float() || op == Op::Bitcast;
         let factor = match self {
+            Lane::Gradients if op == Op::Bitcast => 0,
+            Lane::Gradients if matches!(op, Op::Method | Op::Gradient) => 4,
+            Lane::Gradients => 1,
+            // The other lanes have values whose derivatives are seldom defined.
+            _ if op == Op::Gradient => 0,
             Lane::Exact => u16::from(!rough),
             Lane::Wrap => 1,
             Lane::NegativeIndex if op.needs_int() || op == Op::Gather => 4,
@@ -312,7 +325,7 @@ impl Lane {
         match self {
             Lane::Wrap => !dtype.is_float(),
             Lane::NegativeIndex => dtype.is_int(),
-            Lane::IllConditioned => dtype.is_float(),
+            Lane::IllConditioned | Lane::Gradients => dtype.is_float(),
             _ => true,
         }
     }

@@ -12,6 +12,7 @@ mod elementwise;
 mod exprs;
 mod fact;
 mod features;
+mod gradients;
 mod idioms;
 mod methods;
 mod moves;

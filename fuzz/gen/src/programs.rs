@@ -177,6 +177,9 @@ impl<'a, C: Choices> Builder<'a, C> {
         while self.statements.len() < goal && !self.choices.exhausted() {
             self.grow();
         }
+        if self.lane == Lane::Gradients && self.has_room(1) {
+            self.gradient();
+        }
         self.sharpen_conversions();
         let outputs = self.outputs();
         Program { statements: self.statements, outputs }
@@ -254,6 +257,7 @@ impl<'a, C: Choices> Builder<'a, C> {
             Op::Cat => self.cat(),
             Op::Gather => self.gather(),
             Op::Method => self.method(),
+            Op::Gradient => self.gradient(),
             Op::Contiguous | Op::Realize | Op::Detach => {
                 let src = self.pick(|_, _| true)?;
                 let fact = self.fact(src);
@@ -372,6 +376,7 @@ impl<'a, C: Choices> Builder<'a, C> {
 fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usize, usize) {
     let sizes = choices.below(1 << 14);
     let drawn = match (lane, sizes) {
+        (Lane::Gradients, _) => 0,
         (_, 16_383..) => 1 << 16,
         (_, 16_375..) => 1 << 14,
         (_, 16_330..) => 1 << 12,
@@ -405,7 +410,9 @@ fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
         Lane::IllConditioned | Lane::Casts => {
             Policy { inexact: true, special: false, wrap: true, decide: sometimes }
         }
-        Lane::Idioms => Policy { inexact: true, special: false, wrap: true, decide: false },
+        Lane::Idioms | Lane::Gradients => {
+            Policy { inexact: true, special: false, wrap: true, decide: false }
+        }
         Lane::Methods => Policy { inexact: often, special: sometimes, wrap: often, decide: false },
         Lane::Movement | Lane::State => {
             Policy { inexact: often, special: false, wrap: often, decide: sometimes }

@@ -16,7 +16,7 @@ impl Tensor {
     /// ```
     pub fn relu6(&self) -> Result<Tensor, Error> {
         check_float("relu6", self)?;
-        self.clamp(0, 6)
+        Ok(self.maximum(0)?.minimum(6)?.as_function("relu6", &[self]))
     }
 
     /// `min(max(x, min), max)`, as [`clamp`](Tensor::clamp). Floats.
@@ -35,7 +35,10 @@ impl Tensor {
         max: impl Into<Scalar>,
     ) -> Result<Tensor, Error> {
         check_float("hardtanh", self)?;
-        self.clamp(min, max)
+        let [min, max] = [min.into(), max.into()].map(|bound| Tensor::scalar(self.dtype(), bound));
+        let (min, max) = (min?, max?);
+        let value = self.maximum(&min)?.minimum(&max)?;
+        Ok(value.as_function("hardtanh", &[self, &min, &max]))
     }
 
     /// `slope * x` for x below 0, else x. Floats.
@@ -50,7 +53,9 @@ impl Tensor {
     /// ```
     pub fn leaky_relu(&self, slope: impl Into<Scalar>) -> Result<Tensor, Error> {
         check_float("leaky_relu", self)?;
-        self.cmplt(0)?.where_(&self.mul(slope.into())?, self)
+        let slope = Tensor::scalar(self.dtype(), slope)?;
+        let value = self.cmplt(0)?.where_(&self.mul(&slope)?, self)?;
+        Ok(value.as_function("leaky_relu", &[self, &slope]))
     }
 
     /// `min(max(x + 3, 0), 6) / 6`, within 2 ulps; f16 and bf16 are computed in f32. Floats.
@@ -141,9 +146,7 @@ impl Tensor {
     pub fn gelu(&self) -> Result<Tensor, Error> {
         self.compute_in_f32("gelu", |x| {
             // (1 + tanh(u))/2 is the sigmoid of 2u, which keeps its digits where it is small.
-            let scale = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
-            let argument = x.mul(x)?.mul(scale * 0.044715)?.add(scale)?.mul(x)?;
-            x.mul(&argument.logistic()?)
+            x.mul(&gelu_argument(x)?.logistic()?)
         })
     }
 
@@ -186,7 +189,10 @@ impl Tensor {
     /// ```
     pub fn softplus(&self, beta: impl Into<Scalar>) -> Result<Tensor, Error> {
         let beta = self.activation_parameter("softplus", beta.into(), true)?;
-        self.compute_in_f32("softplus", |x| x.mul(beta)?.log_of_one_and_power()?.div(beta))
+        self.compute_in_f32("softplus", |x| {
+            let value = x.mul(beta)?.log_of_one_and_power()?.div(beta)?;
+            Ok(value.as_function("softplus", &[x, &Tensor::scalar(x.dtype(), beta)?]))
+        })
     }
 
     /// `log(sigmoid(x))`, within 4 ulps; f16 and bf16 are computed in f32. Floats.
@@ -215,7 +221,10 @@ impl Tensor {
     /// ```
     pub fn elu(&self, alpha: impl Into<Scalar>) -> Result<Tensor, Error> {
         let alpha = self.activation_parameter("elu", alpha.into(), false)?;
-        self.compute_in_f32("elu", |x| x.cmplt(0)?.where_(&x.power_less_one()?.mul(alpha)?, x))
+        self.compute_in_f32("elu", |x| {
+            let value = x.cmplt(0)?.where_(&x.power_less_one()?.mul(alpha)?, x)?;
+            Ok(value.as_function("elu", &[x, &Tensor::scalar(x.dtype(), alpha)?]))
+        })
     }
 
     /// `alpha * (e^(x / alpha) - 1)` for x below 0, else x; f16 and bf16 are computed in f32.
@@ -232,7 +241,8 @@ impl Tensor {
     pub fn celu(&self, alpha: impl Into<Scalar>) -> Result<Tensor, Error> {
         let alpha = self.activation_parameter("celu", alpha.into(), true)?;
         self.compute_in_f32("celu", |x| {
-            x.cmplt(0)?.where_(&x.div(alpha)?.power_less_one()?.mul(alpha)?, x)
+            let value = x.cmplt(0)?.where_(&x.div(alpha)?.power_less_one()?.mul(alpha)?, x)?;
+            Ok(value.as_function("celu", &[x, &Tensor::scalar(x.dtype(), alpha)?]))
         })
     }
 
@@ -254,7 +264,7 @@ impl Tensor {
     }
 
     /// `1 / (1 + e^-x)` of f32 or f64, accurate also where it is subnormal.
-    fn logistic(&self) -> Result<Tensor, Error> {
+    pub(crate) fn logistic(&self) -> Result<Tensor, Error> {
         let power = self.abs()?.neg()?.exp()?;
         self.cmplt(0)?.where_(&power, 1)?.div(&power.add(1)?)
     }
@@ -281,6 +291,21 @@ impl Tensor {
             )),
         }
     }
+}
+
+/// The factor by which the argument of the gate of [`Tensor::gelu`] exceeds x near 0.
+const GELU_SCALE: f64 = 2.0 * 0.797_884_560_802_865_4;
+/// The factor of the cube in that argument, over the scale.
+const GELU_CUBE: f64 = 0.044715;
+
+/// The argument of the sigmoid that is the gate of [`Tensor::gelu`].
+pub(crate) fn gelu_argument(x: &Tensor) -> Result<Tensor, Error> {
+    x.mul(x)?.mul(GELU_SCALE * GELU_CUBE)?.add(GELU_SCALE)?.mul(x)
+}
+
+/// The derivative of [`gelu_argument`].
+pub(crate) fn gelu_slope(x: &Tensor) -> Result<Tensor, Error> {
+    x.mul(x)?.mul(3.0 * GELU_SCALE * GELU_CUBE)?.add(GELU_SCALE)
 }
 
 fn check_float(name: &str, x: &Tensor) -> Result<(), Error> {

@@ -79,7 +79,9 @@ impl Tensor {
     /// # Errors
     /// If the axis does not exist.
     pub fn cummax(&self, axis: i64) -> Result<Tensor, Error> {
-        self.running("cummax", Running::Maximum, axis)
+        let value = self.running("cummax", Running::Maximum, axis)?;
+        let axis = Tensor::scalar(DType::I64, resolve_axis("cummax", axis, self.shape())? as i64)?;
+        Ok(value.as_function("cummax", &[self, &axis]))
     }
 
     fn running(&self, name: &str, kind: Running, axis: i64) -> Result<Tensor, Error> {

@@ -519,6 +519,7 @@ impl Tensor {
         let rest = x.sub(&y)?.abs()?.neg()?.exp()?.log_of_one_and()?;
         // The difference of equal infinities is NaN.
         let rest = x.cmpeq(&y)?.where_(LN_2, &rest)?;
-        larger.add(&rest)?.cast(dtype)
+        let value = larger.add(&rest)?;
+        value.as_elementwise_function("logaddexp", [&x, &y]).cast(dtype)
     }
 }

@@ -49,7 +49,9 @@ impl Tensor {
     pub fn abs(&self) -> Result<Tensor, Error> {
         check_number("abs", self)?;
         match self.dtype() {
-            dtype if dtype.is_float() => self.magnitude_bits()?.bitcast(dtype),
+            dtype if dtype.is_float() => {
+                Ok(self.magnitude_bits()?.bitcast(dtype)?.as_function("abs", &[self]))
+            }
             _ => self.cmplt(0)?.where_(&self.neg()?, self),
         }
     }
@@ -73,7 +75,7 @@ impl Tensor {
         // The magnitude of what is neither negative nor positive: +0, or NaN.
         let not_negative =
             Tensor::full(self.dtype(), &[], 0)?.cmplt(self)?.where_(&units(1)?, &self.abs()?)?;
-        self.cmplt(0)?.where_(&units(-1)?, &not_negative)
+        Ok(self.cmplt(0)?.where_(&units(-1)?, &not_negative)?.detach())
     }
 
     /// `x * x`; integers wrap. Integers and floats.
@@ -103,7 +105,10 @@ impl Tensor {
     /// ```
     pub fn clamp(&self, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor, Error> {
         check_number("clamp", self)?;
-        self.maximum(min.into())?.minimum(max.into())
+        let [min, max] = [min.into(), max.into()].map(|bound| Tensor::scalar(self.dtype(), bound));
+        let (min, max) = (min?, max?);
+        let value = self.maximum(&min)?.minimum(&max)?;
+        Ok(value.as_function("clamp", &[self, &min, &max]))
     }
 
     /// The integer nearest to x in the direction of 0, as a float with the sign of x; infinities
@@ -237,7 +242,9 @@ impl Tensor {
     /// ```
     pub fn copysign(&self, sign: impl Into<Operand>) -> Result<Tensor, Error> {
         let (x, y) = self.float_pair("copysign", sign)?;
-        y.isnan()?.where_(&y, &x.with_sign_of(&y)?)
+        Ok(y.isnan()?
+            .where_(&y, &x.with_sign_of(&y)?)?
+            .as_elementwise_function("copysign", [&x, &y]))
     }
 
     /// `value` where `mask` is true, else x. `mask` is bool and is broadcast with x. All dtypes.
@@ -339,7 +346,7 @@ impl Tensor {
             let Layout { int, whole, .. } = Layout::of(x.dtype());
             // Numbers that no integer can hold have no fraction; their casts are not used.
             let truncated = x.cast(int)?.cast(x.dtype())?.with_sign_of(x)?;
-            f(x, &x.abs()?.cmplt(whole)?.where_(&truncated, x)?)
+            Ok(f(x, &x.abs()?.cmplt(whole)?.where_(&truncated, x)?)?.detach())
         })
     }
 }

@@ -83,7 +83,7 @@ impl Tensor {
         let rest = x_size.cmplt(&y_size)?.where_(&x_size, &rest)?.with_sign_of(&x)?;
         let is_valid = x.isfinite()?.and(&y.isnan()?.or(&y_size.cmpeq(0)?)?.not()?)?;
         let nan = Tensor::full(x.dtype(), &[], f64::NAN)?;
-        is_valid.where_(&rest, &nan)?.cast(dtype)
+        is_valid.where_(&rest, &nan)?.as_elementwise_function("fmod", [&x, &y]).cast(dtype)
     }
 }
 

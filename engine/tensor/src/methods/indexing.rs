@@ -130,7 +130,9 @@ impl Tensor {
         let hits = self.hits("scatter_amax", index, src, axis)?;
         let least = smallest(self.dtype());
         let largest = hits.sources(src, least)?.max(&[self.rank()])?;
-        self.maximum(&largest.reshape(self.shape())?)
+        let value = self.maximum(&largest.reshape(self.shape())?)?;
+        let axis = Tensor::scalar(DType::I64, hits.axis as i64)?;
+        Ok(value.as_function("scatter_amax", &[self, index, src, &axis]))
     }
 
     /// The mask of the writes to each position.
@@ -175,7 +177,7 @@ impl Hits {
 }
 
 /// Moves an axis behind the last; an axis of size 1 takes its number.
-pub(super) fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
+pub(crate) fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
     x.unsqueeze(-1)?.transpose(axis as i64, -1)
 }
 

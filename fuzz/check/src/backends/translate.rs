@@ -1,5 +1,7 @@
 //! Translation of a corpus program into calls of the engine's tensors, statement by statement.
 
+use std::collections::HashSet;
+
 use gradiff::{DType, Operand, Scalar, Tensor};
 use gradiff_corpus as corpus;
 use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
@@ -35,15 +37,38 @@ pub(crate) fn outputs_with(
     realize: OnRealize<'_>,
 ) -> Result<Vec<Tensor>, Refusal> {
     let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
+    let targets = targets(program);
     for (number, statement) in program.statements.iter().enumerate() {
         let at = |refusal: Refusal| refusal.at(&format!("statement {number}"));
         let value = value(statement, &values, input).map_err(|error| at(error.into()))?;
+        let value = match targets.contains(&ValueId(number as u32)) {
+            true => target(&value).map_err(|error| at(error.into()))?,
+            false => value,
+        };
         if let Statement::Realize { .. } = statement {
             realize(&value).map_err(at)?;
         }
         values.push(value);
     }
     Ok(program.outputs.iter().map(|id| values[id.0 as usize].clone()).collect())
+}
+
+/// The values that gradients are taken with respect to.
+pub(crate) fn targets(program: &Program) -> HashSet<ValueId> {
+    let targets = program.statements.iter().filter_map(|statement| match statement {
+        Statement::Gradient { wrt, .. } => Some(*wrt),
+        _ => None,
+    });
+    targets.collect()
+}
+
+/// A tensor of its own for a value that gradients are taken with respect to: without it, values
+/// that are computed alike would be the same.
+///
+/// # Errors
+/// The value is not of floats.
+pub(crate) fn target(value: &Tensor) -> Result<Tensor, gradiff::Error> {
+    value.reshape(value.shape())?.requires_grad_(true)
 }
 
 /// The engine's dtype of the same name.
@@ -126,6 +151,12 @@ pub(crate) fn value(
         Statement::Contiguous { src } => Ok(source(src).contiguous()),
         Statement::Realize { src } => Ok(source(src).clone()),
         Statement::Detach { src } => Ok(source(src).detach()),
+        Statement::Gradient { of, wrt } => {
+            let (of, wrt) = (source(of), source(wrt));
+            let weights = Tensor::ones(of.dtype(), of.shape())?;
+            let found = of.gradients_if_used(&weights, &[wrt])?.remove(0);
+            found.map_or_else(|| Tensor::zeros(wrt.dtype(), wrt.shape()), Ok)
+        }
     }
 }
 

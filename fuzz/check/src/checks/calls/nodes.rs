@@ -116,6 +116,8 @@ fn check_arg(node: &Node) -> Result<(), String> {
         (Op::Buffer, Arg::Buffer(buffer)) => buffer.dtype() == node.dtype,
         (Op::Iota, Arg::Int(count)) => 0 <= *count,
         (Op::Copy, Arg::Device(_)) => true,
+        (Op::Parameter, Arg::Int(_)) => true,
+        (Op::Function, Arg::Name(_)) => true,
         (op, Arg::None) => elementwise(op).is_some() || matches!(op, Op::Contiguous | Op::Detach),
         _ => false,
     };
@@ -127,7 +129,7 @@ fn check_types(node: &Node) -> Result<(), String> {
     let (to, src) = (node.dtype, &node.src);
     ensure(to != DType::Void, "it has a value, but is void")?;
     let Some((_, typing)) = elementwise(node.op) else {
-        let is_kept = src.iter().all(|src| src.dtype == to);
+        let is_kept = src.iter().take(1).all(|src| src.dtype == to);
         return ensure(is_kept, "it changes the dtype of its source");
     };
     let from: Vec<DType> = src.iter().map(|src| src.dtype).collect();
@@ -194,7 +196,7 @@ fn check_devices(node: &Node) -> Result<(), String> {
 fn drawn(draw: &mut Draw) -> Node {
     let is_drawn = |op: Op| {
         let is_leaf = matches!(op, Op::Const | Op::Buffer | Op::Iota);
-        let is_source_first = matches!(op, Op::Contiguous | Op::Detach | Op::Copy | Op::ReduceAxis);
+        let is_source_first = op.is_marker() || op == Op::ReduceAxis;
         is_leaf || is_source_first || op.is_movement() || elementwise(op).is_some()
     };
     let ops: Vec<Op> = OPS.iter().map(|row| row.op).filter(|op| is_drawn(*op)).collect();
@@ -217,7 +219,13 @@ fn drawn(draw: &mut Draw) -> Node {
             }
         }
         None if matches!(op, Op::Const | Op::Buffer | Op::Iota) => {}
-        None => src.push(source(draw, from, &shape)),
+        None => {
+            src.push(source(draw, from, &shape));
+            if op == Op::Function {
+                let (dtype, shape) = (draw.pick(&DType::ALL), [draw.pick(&SIZES)]);
+                src.push(source(draw, dtype, &shape));
+            }
+        }
     }
     let arg = arg(op, from, &shape, draw);
     Node { op, dtype: to, src, arg }
@@ -278,7 +286,8 @@ fn arg(op: Op, dtype: DType, shape: &[i64], draw: &mut Draw) -> Arg {
         }
         Op::Const => Arg::Const(scalar::zero(dtype)),
         Op::Buffer => Arg::Buffer(Buffer::new(dtype, 3)),
-        Op::Iota => Arg::Int(draw.pick(&SIZES)),
+        Op::Iota | Op::Parameter => Arg::Int(draw.pick(&SIZES)),
+        Op::Function => Arg::Name("abs".into()),
         Op::Copy => {
             let text = draw.pick(&["default", "jit", "interp", "wgpu-core", "elsewhere"]);
             Arg::Device(Placement::parse(text).expect("it is a name"))

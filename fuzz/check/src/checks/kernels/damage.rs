@@ -122,7 +122,7 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
 
 /// Returns whether the op is over tensors, which a linear kernel does not have.
 fn is_of_tensors(op: Op) -> bool {
-    let is_source = matches!(op, Op::Buffer | Op::Iota | Op::Contiguous | Op::Detach | Op::Copy);
+    let is_source = matches!(op, Op::Buffer | Op::Iota) || op.is_marker();
     let is_movement =
         matches!(op, Op::Reshape | Op::Permute | Op::Expand | Op::Pad | Op::Shrink | Op::Flip);
     is_source || is_movement || matches!(op, Op::Reduce | Op::ReduceAxis)

@@ -1,0 +1,250 @@
+//! The derivatives of functions that are computed in steps whose derivatives would be inexact, or
+//! have other values at kinks and ties: a row for each function.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_10};
+
+use gradiff_graph::{Arg, DType, UOp};
+
+use crate::methods::activation::{gelu_argument, gelu_slope};
+use crate::methods::indexing::moved_last;
+use crate::{Error, Tensor};
+
+/// The derivative of a function of a single source: of x and the value y.
+type Slope = fn(&Tensor, &Tensor) -> Result<Tensor, Error>;
+
+/// The gradients of a function of several sources: of the call, and the gradient with respect to
+/// the value.
+type Rule = fn(&Call, &Tensor) -> Result<Vec<Option<Tensor>>, Error>;
+
+/// The derivative of a function.
+enum Row {
+    /// It has a single source, with which the gradient is multiplied.
+    Unary(&'static str, Slope),
+    /// It has several sources.
+    Call(&'static str, Rule),
+}
+
+/// The value and the sources of a function.
+struct Call<'a> {
+    node: &'a UOp,
+    is_needed: &'a [bool],
+}
+
+impl Call<'_> {
+    fn value(&self) -> Tensor {
+        Tensor::from_valid(self.node.clone())
+    }
+
+    /// The source of this number, counted without the value.
+    fn source(&self, number: usize) -> Tensor {
+        Tensor::from_valid(self.node.src()[1 + number].clone())
+    }
+
+    /// The source of this number as a scalar that is known.
+    fn number(&self, number: usize) -> f64 {
+        let constant = gradiff_schedule::constant_of(&self.node.src()[1 + number]);
+        let constant = constant.expect("a parameter is a constant");
+        constant.to_float().or(constant.to_int().map(|value| value as f64)).expect("a number")
+    }
+
+    /// The gradients that are needed, in the order of the sources.
+    fn each(
+        &self,
+        functions: &[&dyn Fn() -> Result<Tensor, Error>],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
+        let needed = functions.iter().zip(&self.is_needed[1..]);
+        let found = needed.map(|(function, is_needed)| is_needed.then(function).transpose());
+        [Ok(None)].into_iter().chain(found).collect()
+    }
+}
+
+/// 1 where the condition holds, else 0.
+fn indicator(condition: &Tensor, like: &Tensor) -> Result<Tensor, Error> {
+    condition.cast(like.dtype())
+}
+
+/// 1 where x is above `low` and below `high`, else 0.
+fn strictly_between(x: &Tensor, low: f64, high: f64) -> Result<Tensor, Error> {
+    indicator(&greater(x, low)?.and(&x.cmplt(high)?)?, x)
+}
+
+fn greater(x: &Tensor, bound: f64) -> Result<Tensor, Error> {
+    Tensor::full(x.dtype(), &[], bound)?.cmplt(x)
+}
+
+/// The derivative of a gate of `x`, `x * sigmoid(argument)`, given that of the argument.
+fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error> {
+    let gate = argument.logistic()?;
+    let rest = argument.neg()?.logistic()?;
+    gate.add(&gate.mul(&rest)?.mul(x)?.mul(slope)?)
+}
+
+/// The rows.
+const ROWS: [Row; 41] = {
+    use Row::{Call, Unary};
+    [
+        Unary("abs", |x, _| x.sign()),
+        Unary("relu", |x, _| indicator(&greater(x, 0.0)?, x)),
+        Unary("relu6", |x, _| strictly_between(x, 0.0, 6.0)),
+        Unary("exp", |_, y| Ok(y.clone())),
+        Unary("log", |x, _| x.recip()),
+        Unary("log10", |x, _| x.mul(LN_10)?.recip()),
+        Unary("rsqrt", |x, y| y.div(x)?.mul(-0.5)),
+        Unary("sigmoid", |_, y| y.mul(&y.neg()?.add(1)?)),
+        Unary("cos", |x, _| x.sin()?.neg()),
+        Unary("tan", |_, y| y.mul(y)?.add(1)),
+        Unary("sinh", |x, _| x.cosh()),
+        Unary("cosh", |x, _| x.sinh()),
+        Unary("tanh", |_, y| y.mul(y)?.neg()?.add(1)),
+        Unary("asinh", |x, _| {
+            // 1 / sqrt(x^2 + 1), without a square that overflows.
+            let size = x.abs()?.maximum(1)?;
+            let (part, rest) = (x.div(&size)?, size.recip()?);
+            size.mul(&part.mul(&part)?.add(&rest.mul(&rest)?)?.sqrt()?)?.recip()
+        }),
+        Unary("acosh", |x, _| x.sub(1)?.sqrt()?.mul(&x.add(1)?.sqrt()?)?.recip()),
+        Unary("atanh", |x, _| x.neg()?.add(1)?.mul(&x.add(1)?)?.recip()),
+        Unary("asin", |x, _| x.neg()?.add(1)?.mul(&x.add(1)?)?.rsqrt()),
+        Unary("acos", |x, _| x.neg()?.add(1)?.mul(&x.add(1)?)?.rsqrt()?.neg()),
+        Unary("atan", |x, _| x.mul(x)?.add(1)?.recip()),
+        Unary("erf", |x, _| x.mul(x)?.neg()?.exp()?.mul(FRAC_2_SQRT_PI)),
+        Unary("hardsigmoid", |x, _| strictly_between(x, -3.0, 3.0)?.div(6)),
+        Unary("hardswish", |x, _| {
+            let inside = x.div(3)?.add(0.5)?;
+            let is_above = x.cmplt(3)?.not()?;
+            let is_inside = greater(x, -3.0)?.and(&x.cmplt(3)?)?;
+            is_inside.where_(&inside, &indicator(&is_above, x)?)
+        }),
+        Unary("softsign", |x, _| {
+            let rest = x.abs()?.add(1)?.recip()?;
+            rest.mul(&rest)
+        }),
+        Unary("silu", |x, _| gated(x, x, &Tensor::ones(x.dtype(), &[])?)),
+        Unary("quick_gelu", |x, _| gated(x, &x.mul(1.702)?, &Tensor::full(x.dtype(), &[], 1.702)?)),
+        Unary("gelu", |x, _| {
+            // Further out the derivative is 0 or 1.
+            let x = x.clamp(-30, 30)?;
+            gated(&x, &gelu_argument(&x)?, &gelu_slope(&x)?)
+        }),
+        Unary("mish", |x, _| {
+            // With n = e^x and a = n(n + 2), the factor of x is a/(a + 2). From x = 40 on it is 1.
+            let near = x.minimum(40)?;
+            let power = near.exp()?;
+            let a = power.mul(&power.add(2)?)?;
+            let over = a.add(2)?;
+            let slope = power.mul(4)?.mul(&power.add(1)?)?.div(&over)?.div(&over)?;
+            a.div(&over)?.add(&near.mul(&slope)?)
+        }),
+        Unary("logsigmoid", |x, _| x.neg()?.logistic()),
+        Unary("selu", |x, _| {
+            let below = x.minimum(0)?.exp()?.mul(1.67326)?;
+            let slope = greater(x, 0.0)?.where_(&Tensor::ones(x.dtype(), &[])?, &below)?;
+            slope.mul(1.0507)
+        }),
+        // Parameters follow the source.
+        Call("leaky_relu", |call, g| {
+            let (x, slope) = (call.source(0), call.source(1));
+            call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&slope)?)])
+        }),
+        Call("clamp", |call, g| {
+            let [x, low, high] = [0, 1, 2].map(|number| call.source(number));
+            let is_outside = x.cmplt(&low)?.or(&high.cmplt(&x)?)?;
+            call.each(&[&|| is_outside.where_(&Tensor::zeros(g.dtype(), &[])?, g)])
+        }),
+        Call("hardtanh", |call, g| {
+            let [x, low, high] = [0, 1, 2].map(|number| call.source(number));
+            let is_inside = low.cmplt(&x)?.and(&x.cmplt(&high)?)?;
+            call.each(&[&|| is_inside.where_(g, &Tensor::zeros(g.dtype(), &[])?)])
+        }),
+        Call("elu", |call, g| {
+            let (x, alpha) = (call.source(0), call.source(1));
+            let below = x.minimum(0)?.exp()?.mul(&alpha)?;
+            call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&below)?)])
+        }),
+        Call("celu", |call, g| {
+            let (x, alpha) = (call.source(0), call.source(1));
+            let below = x.minimum(0)?.div(&alpha)?.exp()?;
+            call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&below)?)])
+        }),
+        Call("softplus", |call, g| {
+            let (x, beta) = (call.source(0), call.source(1));
+            call.each(&[&|| g.mul(&x.mul(&beta)?.logistic()?)])
+        }),
+        Call("logaddexp", |call, g| {
+            let (x, y) = (call.source(0), call.source(1));
+            let share = |x: &Tensor, y: &Tensor| g.mul(&x.sub(y)?.logistic()?);
+            call.each(&[&|| share(&x, &y), &|| share(&y, &x)])
+        }),
+        Call("copysign", |call, g| {
+            let (value, x) = (call.value(), call.source(0));
+            call.each(&[&|| g.mul(&value.sign()?.mul(&x.sign()?)?), &|| g.mul(0)])
+        }),
+        Call("fmod", |call, g| {
+            let [x, y, value] = [call.source(0), call.source(1), call.value()];
+            call.each(&[&|| Ok(g.clone()), &|| g.neg()?.mul(&x.sub(&value)?.div(&y)?.round()?)])
+        }),
+        Call("gather", |call, g| {
+            let (x, index, axis) = (call.source(0), call.source(1), call.number(2) as i64);
+            let zeros = Tensor::zeros(g.dtype(), x.shape())?;
+            call.each(&[&|| zeros.scatter_add(&index, g, axis)])
+        }),
+        Call("cummax", |call, g| {
+            let (x, value, axis) = (call.source(0), call.value(), call.number(1) as i64);
+            call.each(&[&|| shares_of_maxima(&x, &value, axis, g)])
+        }),
+        Call("scatter_amax", |call, g| {
+            let [target, index, src] = [0, 1, 2].map(|number| call.source(number));
+            let (value, axis) = (call.value(), call.number(3) as i64);
+            let is_kept = target.cmpeq(&value)?.cast(g.dtype())?;
+            let is_written = src.cmpeq(&value.gather(axis as usize, &index)?)?.cast(g.dtype())?;
+            // Each of the elements that equal the maximum has the same share.
+            let share = g.div(&is_kept.scatter_add(&index, &is_written, axis)?)?;
+            call.each(&[&|| is_kept.mul(&share), &|| Ok(share.clone()), &|| {
+                is_written.mul(&share.gather(axis as usize, &index)?)
+            }])
+        }),
+    ]
+};
+
+/// The gradient with respect to the source of a running maximum: each of the elements up to a
+/// position that equal the maximum there has the same share.
+fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result<Tensor, Error> {
+    let (rank, size) = (x.rank(), x.shape()[axis as usize]);
+    // The positions of the maximum along `axis`, those of the elements along a new last axis.
+    let mut shape = vec![1; rank + 1];
+    shape[axis as usize] = size;
+    let position = Tensor::arange(DType::I32, 0, 1, size)?;
+    let is_later = position.reshape(&shape)?.cmplt(&position)?;
+    let each = moved_last(x, axis as usize)?;
+    let is_maximum = each.cmpeq(&value.unsqueeze(-1)?)?.and(&is_later.not()?)?;
+    let is_maximum = is_maximum.cast(g.dtype())?;
+    let share = g.unsqueeze(-1)?.div(&is_maximum.sum(&[rank])?)?;
+    let gradient = is_maximum.mul(&share)?.sum(&[axis as usize])?;
+    gradient.transpose(axis, -1)?.squeeze(-1)
+}
+
+/// Returns whether there is a function of this name with a single source.
+pub(super) fn is_unary(name: &str) -> bool {
+    ROWS.iter().any(|row| matches!(row, Row::Unary(known, _) if *known == name))
+}
+
+/// Returns the gradients with respect to the sources of a `Function` node.
+pub(super) fn gradients(
+    node: &UOp,
+    g: &Tensor,
+    is_needed: &[bool],
+) -> Result<Vec<Option<Tensor>>, Error> {
+    let Arg::Name(name) = node.arg() else { panic!("a function has a name") };
+    let call = Call { node, is_needed };
+    for row in &ROWS {
+        match row {
+            Row::Unary(known, slope) if **known == **name => {
+                let product = g.mul(&slope(&call.source(0), &call.value())?)?;
+                return Ok(vec![None, Some(product)]);
+            }
+            Row::Call(known, rule) if **known == **name => return rule(&call, g),
+            _ => {}
+        }
+    }
+    panic!("there is no row of derivatives for the function {name}")
+}

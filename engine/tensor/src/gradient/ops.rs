@@ -1,0 +1,176 @@
+//! The derivatives of the ops of tensor level: a row for each op.
+
+use std::f64::consts::{LN_2, LOG2_E};
+
+use gradiff_graph::{Arg, Constant, Op, UOp};
+
+use super::functions;
+use crate::tensor::with_shape;
+use crate::{Error, Tensor};
+
+/// The gradients with respect to the sources of a node; `None` for a source that has none.
+type Gradients = Result<Vec<Option<Tensor>>, Error>;
+
+/// Returns whether the op passes gradients to its sources. Other ops have integers or bools, no
+/// sources, or cut gradients.
+pub(super) fn passes(node: &UOp) -> bool {
+    node.dtype().is_float()
+        && !matches!(node.op(), Op::Detach | Op::Bitcast)
+        && !matches!(node.op(), Op::Buffer | Op::Const | Op::Iota)
+}
+
+/// Returns the gradients with respect to the sources of `node`, given that with respect to itself.
+/// Those that are not needed may be left out.
+pub(super) fn gradients(node: &UOp, g: &Tensor, is_needed: &[bool]) -> Gradients {
+    let source = |index: usize| Tensor::from_valid(node.src()[index].clone());
+    let value = || Tensor::from_valid(node.clone());
+    let only = |gradient: Tensor| Ok(vec![Some(gradient)]);
+    // One gradient for each source, if it is needed.
+    let each = |functions: &[&dyn Fn() -> Result<Tensor, Error>]| -> Gradients {
+        let needed = functions.iter().zip(is_needed);
+        needed.map(|(function, is_needed)| is_needed.then(function).transpose()).collect()
+    };
+    match node.op() {
+        op if op.is_movement() => only(moved_back(node, g)?),
+        Op::Contiguous | Op::Parameter => only(g.clone()),
+        Op::Copy => only(copied_back(&node.src()[0], g)),
+        Op::Function => functions::gradients(node, g, is_needed),
+        Op::ReduceAxis => only(reduced(node, g)?),
+        Op::Cast => only(g.cast(node.src()[0].dtype())?),
+        Op::Neg => only(g.neg()?),
+        Op::Exp2 => only(g.mul(&value().mul(LN_2)?)?),
+        Op::Log2 => only(g.mul(LOG2_E)?.div(&source(0))?),
+        Op::Sin => only(g.mul(&source(0).cos()?)?),
+        Op::Sqrt => only(g.mul(0.5)?.div(&value())?),
+        Op::Recip => only(g.neg()?.mul(&value())?.mul(&value())?),
+        Op::Add => each(&[&|| Ok(g.clone()), &|| Ok(g.clone())]),
+        Op::Sub => each(&[&|| Ok(g.clone()), &|| g.neg()]),
+        Op::Mul => each(&[&|| g.mul(&source(1)), &|| g.mul(&source(0))]),
+        Op::FDiv => each(&[&|| g.div(&source(1)), &|| g.neg()?.mul(&value())?.div(&source(1))]),
+        Op::Max => {
+            each(&[&|| extreme(g, &source(1), &source(0)), &|| extreme(g, &source(0), &source(1))])
+        }
+        Op::Min => {
+            each(&[&|| extreme(g, &source(0), &source(1)), &|| extreme(g, &source(1), &source(0))])
+        }
+        Op::Pow => each(&[&|| g.mul(&slope_of_base(&source(0), &source(1))?), &|| {
+            g.mul(&slope_of_exponent(&source(0), &source(1), &value())?)
+        }]),
+        Op::Where => {
+            let zero = Tensor::zeros(g.dtype(), &[])?;
+            each(&[&|| Ok(zero.clone()), &|| source(0).where_(g, &zero), &|| {
+                source(0).where_(&zero, g)
+            }])
+        }
+        Op::MulAcc => each(&[&|| g.mul(&source(1)), &|| g.mul(&source(0)), &|| Ok(g.clone())]),
+        op => panic!("{op} of floats has a derivative, which no row gives"),
+    }
+}
+
+/// The gradient with respect to the source of a movement op.
+fn moved_back(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
+    let from = node.src()[0].shape().expect("a node of tensor level has a shape");
+    match (node.op(), node.arg()) {
+        (Op::Reshape, _) => g.reshape(from),
+        (Op::Permute, Arg::Dims(axes)) => {
+            let mut inverse = vec![0; axes.len()];
+            axes.iter().enumerate().for_each(|(to, axis)| inverse[*axis as usize] = to);
+            g.permute(&inverse)
+        }
+        (Op::Expand, Arg::Dims(to)) => {
+            let axes: Vec<usize> =
+                (0..from.len()).filter(|axis| from[*axis] != to[*axis]).collect();
+            if axes.is_empty() { Ok(g.clone()) } else { g.sum(&axes) }
+        }
+        (Op::Pad, Arg::Pairs(pads)) => {
+            let kept = pads.iter().zip(from).map(|((before, _), size)| (*before, before + size));
+            g.shrink(&kept.collect::<Vec<_>>())
+        }
+        (Op::Shrink, Arg::Pairs(ranges)) => {
+            let pads = ranges.iter().zip(from).map(|((start, end), size)| (*start, size - end));
+            g.pad(&pads.collect::<Vec<_>>(), 0)
+        }
+        (Op::Flip, Arg::Dims(axes)) => {
+            g.flip(&axes.iter().map(|axis| *axis as usize).collect::<Vec<_>>())
+        }
+        (op, _) => panic!("{op} is not a movement of tensor level"),
+    }
+}
+
+/// The gradient on the device that the source is on.
+fn copied_back(source: &UOp, g: &Tensor) -> Tensor {
+    match source.device() {
+        Some(device) => {
+            let arg = Arg::Device(device.clone());
+            Tensor::from_valid(with_shape(UOp::new(Op::Copy, g.dtype(), [g.uop()], arg)))
+        }
+        None => g.clone(),
+    }
+}
+
+/// The gradient with respect to the source of a reduction.
+fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
+    let Arg::Reduce(op, axes) = node.arg() else { panic!("{node:?} reduces by an op") };
+    let x = Tensor::from_valid(node.src()[0].clone());
+    let axes: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
+    match op {
+        Op::Add => g.expand(x.shape()),
+        Op::Max => {
+            let is_largest = x.cmpeq(&Tensor::from_valid(node.clone()))?.cast(g.dtype())?;
+            let count = is_largest.sum(&axes)?;
+            is_largest.mul(&g.div(&count)?)
+        }
+        Op::Mul => g.mul(&product_of_rest(&x, &axes)?),
+        op => panic!("there is no reduction by {op}"),
+    }
+}
+
+/// The product of all elements along `axes` but the one at each position, without a division.
+fn product_of_rest(x: &Tensor, axes: &[usize]) -> Result<Tensor, Error> {
+    let rest = (0..x.rank()).filter(|axis| !axes.contains(axis));
+    let order: Vec<usize> = rest.chain(axes.iter().copied()).collect();
+    let moved = x.permute(&order)?;
+    let count: i64 = axes.iter().map(|axis| x.shape()[*axis]).product();
+    let mut rows = moved.shape()[..x.rank() - axes.len()].to_vec();
+    rows.push(count);
+    let row = moved.reshape(&rows)?;
+    let last = rows.len() - 1;
+    // The products of the elements before each, and of those after it.
+    let before = |row: &Tensor| -> Result<Tensor, Error> {
+        let mut pads = vec![(0, 0); rows.len()];
+        let mut kept: Vec<(i64, i64)> = rows.iter().map(|size| (0, *size)).collect();
+        pads[last].0 = 1;
+        kept[last].1 = count;
+        row.pad(&pads, 1)?.shrink(&kept)?.cumprod(last as i64)
+    };
+    let product = before(&row)?.mul(&before(&row.flip(&[last])?)?.flip(&[last])?)?;
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, axis)| inverse[*axis] = to);
+    product.reshape(moved.shape())?.permute(&inverse)
+}
+
+/// The gradient with respect to `greater` of the larger of two tensors, or with respect to `less`
+/// of the lesser of them: half of it where they are equal.
+fn extreme(g: &Tensor, less: &Tensor, greater: &Tensor) -> Result<Tensor, Error> {
+    let zero = Tensor::zeros(g.dtype(), &[])?;
+    let unless_equal = less.cmplt(greater)?.where_(g, &zero)?;
+    less.cmpeq(greater)?.where_(&g.mul(0.5)?, &unless_equal)
+}
+
+/// The derivative of `x^y` with respect to x: `y * x^(y - 1)`, 0 where y is 0.
+fn slope_of_base(x: &Tensor, y: &Tensor) -> Result<Tensor, Error> {
+    let slope = y.mul(&x.pow(&y.sub(1)?)?)?;
+    y.cmpeq(0)?.where_(&Tensor::zeros(x.dtype(), &[])?, &slope)
+}
+
+/// The derivative of `value = x^y` with respect to y: `value * log(x)`, 0 where x is 0 and y is not
+/// negative. The constant nearest to e stands for e itself.
+fn slope_of_exponent(x: &Tensor, y: &Tensor, value: &Tensor) -> Result<Tensor, Error> {
+    let e = Constant::float(x.dtype(), std::f64::consts::E);
+    if x.constant() == Some(e) || gradiff_schedule::constant_of(&x.uop()) == Some(e) {
+        return Ok(value.clone());
+    }
+    let slope = value.mul(&x.log()?)?;
+    let is_flat = x.cmpeq(0)?.and(&y.cmplt(0)?.not()?)?;
+    is_flat.where_(&Tensor::zeros(x.dtype(), &[])?, &slope)
+}
