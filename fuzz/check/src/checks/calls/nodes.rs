@@ -149,6 +149,7 @@ fn check_shape(node: &Node) -> Result<(), String> {
         return ensure(shapes.all(|shape| Some(shape) == first), "its operands differ in shape");
     }
     let shape = node.src[0].shape.as_ref().ok_or("its source has no shape")?;
+    ensure(node.src.iter().all(|src| src.shape.is_some()), "a source has no shape")?;
     let count = |sizes: &[i64]| sizes.iter().map(|size| i128::from(*size)).product::<i128>();
     let are_axes = |axes: &[i64]| {
         let is_ascending = axes.windows(2).all(|pair| pair[0] < pair[1]);
