@@ -10,11 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gradiff::runtime::device_names;
 use gradiff::{DType, Engine, Error, RandomOn, Tensor, default_device};
+use gradiff_skip::or_skip;
 
 /// The greatest difference of a normal number from tinygrad's: that of cosines of angles below 2 pi
 /// which are rounded or not (2.4e-7), and of sines, logarithms and roots, times the largest radius
 /// (5.7). Numbers of this size are added, so it is absolute, in units of the standard deviation.
-const NORMAL_TOLERANCE: f64 = 4e-6;
+const NORMAL_TOLERANCE: f64 = 2e-6;
 
 /// The tests of this file take turns, since the seed is that of the process.
 fn seeded(seed: u64) -> MutexGuard<'static, ()> {
@@ -24,9 +25,10 @@ fn seeded(seed: u64) -> MutexGuard<'static, ()> {
     turn
 }
 
-/// The engines that compute the numbers of `random_numbers.txt`, and its strict mode.
+/// The engines that compute the numbers of `random_numbers.txt`.
 fn engines() -> Vec<Engine> {
-    ["interp", "jit", "c"].into_iter().filter_map(|device| Engine::new(device).ok()).collect()
+    let always = ["interp", "jit"].map(|device| Engine::new(device).unwrap());
+    always.into_iter().chain(or_skip("c", Engine::new("c"))).collect()
 }
 
 fn dtype(name: &str) -> DType {
@@ -137,7 +139,7 @@ fn numbers_are_tinygrads() {
             let parse = |word: &str| u64::from_str_radix(word, 16).unwrap();
             let expected: Vec<u64> = expected.split_whitespace().map(parse).collect();
             let found = bits(&tensor);
-            let context = || format!("{} on {:?}:\n{found:x?}", line, engine.device().name());
+            let context = || format!("{} on {:?}:\n{found:x?}", line, engine.device.name());
             assert_eq!(found.len(), expected.len(), "{}", context());
             for (found, expected) in found.iter().zip(&expected) {
                 let is_close = call.tolerance() > 0.0
@@ -147,21 +149,6 @@ fn numbers_are_tinygrads() {
             }
         }
     }
-}
-
-#[test]
-fn the_keys_of_devices_are_hashes_of_their_numbers() {
-    // `draw` is private, but the numbers of a device depend on its key.
-    let _turn = seeded(4);
-    let numbers: BTreeSet<Vec<u64>> = device_names()
-        .into_iter()
-        .map(|device| {
-            let x = RandomOn::device(device).unwrap().rand(DType::F32, &[3]).unwrap();
-            Engine::new("interp").unwrap().realize(&[&x]).unwrap();
-            bits(&x)
-        })
-        .collect();
-    assert_eq!(numbers.len(), device_names().len());
 }
 
 #[test]
@@ -353,7 +340,7 @@ fn dropout_is_off_unless_the_thread_trains() {
     }
     assert!(Tensor::is_training());
     let _turn = seeded(19);
-    for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void) {
+    for dtype in DType::ALL {
         let ones = x.cast(dtype).unwrap();
         let dropped = ones.dropout(0.75).unwrap();
         let expected = if dtype.is_float() { dtype } else { DType::F32 };
@@ -423,7 +410,8 @@ fn bad_calls_are_errors() {
         check_error(Tensor::randn(dtype, &[2]), &["randn of", "it makes floats"]);
         check_error(Tensor::normal(dtype, &[2], 0.0, 1.0), &["normal of"]);
         check_error(Tensor::uniform(dtype, &[2], 0.0, 1.0), &["uniform of"]);
-        check_error(Tensor::glorot_uniform(dtype, &[2]), &["uniform of"]);
+        check_error(Tensor::glorot_uniform(dtype, &[2]), &["glorot_uniform of"]);
+        check_error(Tensor::kaiming_normal(dtype, &[2], 0.0), &["kaiming_normal of"]);
     }
     check_error(Tensor::from_slice(&[1], &[1]).unwrap().rand_like(), &["rand of i32"]);
     for dtype in [DType::Void, DType::Bool, f32, DType::BF16] {

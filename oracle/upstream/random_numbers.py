@@ -5,18 +5,25 @@
 
 A line is `seed N`, or a call and the bits of its result: function, number of the device in the order
 of first use, dtype, shape, parameters, `=`, numbers in hexadecimal. Calls after a seed follow each
-other. tinygrad's device PYTHON computes them, one operation at a time, each rounded once; f16, which
-that device has with Python 3.12 only, and bf16, which it does not have, are taken from f32 (`halves`).
+other. tinygrad's device PYTHON computes them, one operation at a time, each rounded once; constants
+are rounded too, as all compiled devices do. f16, which that device has with Python 3.12 only, and
+bf16, which it does not have, are taken from the same words (`halves`).
 """
 
+import base64
+import ctypes
 import hashlib
 import os
+import pickle
+import struct
 import sys
 
 os.environ["PYTHON"] = "1"
 sys.path.pop(0)  # The folder of this file.
 
 from tinygrad import Device, Tensor, dtypes  # noqa: E402
+from tinygrad.ops import Ops  # noqa: E402
+from tinygrad.runtime.ops_python import PythonRenderer  # noqa: E402
 
 FLOATS = {"f32": dtypes.float32, "f64": dtypes.float64}
 MANTISSA_BITS = {"f16": 10, "bf16": 7}
@@ -25,6 +32,20 @@ INTS = {
     "i8": dtypes.int8, "u8": dtypes.uint8, "i16": dtypes.int16, "u16": dtypes.uint16,
     "i32": dtypes.int32, "u32": dtypes.uint32, "i64": dtypes.int64, "u64": dtypes.uint64,
 }  # fmt: skip
+
+
+def round_constants():
+    render = PythonRenderer.render
+
+    def rounded(self, uops):
+        rows = []
+        for op, dtype, sources, arg in pickle.loads(base64.b64decode(render(self, uops))):
+            if op is Ops.CONST and dtype == dtypes.float32:
+                arg = ctypes.c_float(arg).value
+            rows.append((op, dtype, sources, arg))
+        return base64.b64encode(pickle.dumps(rows)).decode()
+
+    PythonRenderer.render = rounded
 
 
 def device(number):
@@ -78,8 +99,6 @@ def halves(call, shape, dtype, number):
 
 def float_bits(value, dtype):
     """The bits of a number that f16 or bf16 has."""
-    import struct
-
     if dtype == "f16":
         return struct.unpack("<H", struct.pack("<e", value))[0]
     return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
@@ -112,6 +131,7 @@ def multinomial(weights, samples, replacement=True):
 
 def main():
     assert Device.DEFAULT == "PYTHON"
+    round_constants()
     for number in range(16):
         digest = hashlib.sha256(number.to_bytes(4, "big")).digest()
         print(f"key {number} = {int.from_bytes(digest, 'big') & 0xFFFFFFFF:x}")

@@ -83,17 +83,7 @@ pub(super) fn uniform(
     low: f64,
     high: f64,
 ) -> Result<Tensor, Error> {
-    check_float("uniform", dtype)?;
-    check_finite("uniform", dtype, &[low, high])?;
-    if high <= low {
-        return invalid(format!("uniform from {low} to {high}: the range must not be empty"));
-    }
-    // The span is a factor in f32 for every dtype.
-    let span = high - low;
-    check_finite("uniform", DType::F32, &[span])?;
-    check_finite("uniform", dtype, &[span])?;
-    let numbers = fractions("uniform", placement, DType::F32, shape)?.mul(span)?;
-    numbers.contiguous().cast(dtype)?.add(low)
+    Range { name: "uniform", low, high }.draw(placement, dtype, shape)
 }
 
 pub(super) fn scaled_uniform(
@@ -101,7 +91,8 @@ pub(super) fn scaled_uniform(
     dtype: DType,
     shape: &[i64],
 ) -> Result<Tensor, Error> {
-    let numbers = uniform(placement, dtype, shape, -1.0, 1.0)?;
+    let range = Range { name: "scaled_uniform", low: -1.0, high: 1.0 };
+    let numbers = range.draw(placement, dtype, shape)?;
     let elements = numbers.size_elements().max(1);
     numbers.mul((elements as f64).powf(-0.5))
 }
@@ -111,11 +102,12 @@ pub(super) fn glorot_uniform(
     dtype: DType,
     shape: &[i64],
 ) -> Result<Tensor, Error> {
-    let Some(rows) = shape.first() else {
+    let Some(outputs) = shape.first() else {
         return invalid("glorot_uniform of a scalar: the shape needs an axis");
     };
-    let numbers = uniform(placement, dtype, shape, -1.0, 1.0)?;
-    let fans = (*rows as f64 + inputs(shape)).max(1.0);
+    let range = Range { name: "glorot_uniform", low: -1.0, high: 1.0 };
+    let numbers = range.draw(placement, dtype, shape)?;
+    let fans = (*outputs as f64 + inputs(shape)).max(1.0);
     numbers.mul((6.0 / fans).powf(0.5))
 }
 
@@ -125,9 +117,9 @@ pub(super) fn kaiming_uniform(
     shape: &[i64],
     a: f64,
 ) -> Result<Tensor, Error> {
-    let gain = kaiming_gain("kaiming_uniform", a)?;
-    let bound = 3f64.sqrt() * gain / inputs(shape).max(1.0).sqrt();
-    uniform(placement, dtype, shape, -bound, bound)
+    let name = "kaiming_uniform";
+    let bound = 3f64.sqrt() * kaiming_gain(name, a)? / inputs(shape).max(1.0).sqrt();
+    Range { name, low: -bound, high: bound }.draw(placement, dtype, shape)
 }
 
 pub(super) fn kaiming_normal(
@@ -136,8 +128,33 @@ pub(super) fn kaiming_normal(
     shape: &[i64],
     a: f64,
 ) -> Result<Tensor, Error> {
+    check_float("kaiming_normal", dtype)?;
     let gain = kaiming_gain("kaiming_normal", a)?;
     normal(placement, dtype, shape, 0.0, gain / inputs(shape).max(1.0).sqrt())
+}
+
+/// The range of uniform floats, and the function that they are for.
+struct Range {
+    name: &'static str,
+    low: f64,
+    high: f64,
+}
+
+impl Range {
+    fn draw(&self, placement: &Placement, dtype: DType, shape: &[i64]) -> Result<Tensor, Error> {
+        let Range { name, low, high } = *self;
+        check_float(name, dtype)?;
+        check_finite(name, dtype, &[low, high])?;
+        if high <= low {
+            return invalid(format!("{name} from {low} to {high}: the range must not be empty"));
+        }
+        // The span is a factor in f32 for every dtype.
+        let span = high - low;
+        check_finite(name, DType::F32, &[span])?;
+        check_finite(name, dtype, &[span])?;
+        let numbers = fractions(name, placement, DType::F32, shape)?.mul(span)?;
+        numbers.contiguous().cast(dtype)?.add(low)
+    }
 }
 
 /// The factor by which a leaky ReLU with this slope changes a standard deviation, inverted.

@@ -97,6 +97,14 @@ mod tests {
     #[test]
     fn each_device_has_a_key() {
         assert!(gradiff_runtime::device_names().len() <= DEVICE_KEYS.len());
+        let text = include_str!("../../../tests/random_numbers.txt");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("key ")?.split_once(" = "));
+        let found: Vec<(String, String)> =
+            rows.map(|(number, key)| (number.to_string(), key.to_string())).collect();
+        let keys = DEVICE_KEYS.iter().enumerate();
+        let expected: Vec<(String, String)> =
+            keys.map(|(number, key)| (number.to_string(), format!("{key:x}"))).collect();
+        assert_eq!(found, expected);
     }
 
     #[test]
