@@ -107,6 +107,8 @@ impl<'a> Call<'a> {
     }
 }
 
+type Function = fn(&RandomOn) -> Result<Tensor, Error>;
+
 /// The elements of a tensor as their bits.
 fn bits(tensor: &Tensor) -> Vec<u64> {
     let number =
@@ -153,7 +155,7 @@ fn numbers_are_tinygrads() {
 
 #[test]
 fn the_same_seed_gives_the_same_numbers_on_every_device() {
-    let functions: [fn(&RandomOn) -> Result<Tensor, Error>; 6] = [
+    let functions: [Function; 6] = [
         |random| random.rand(DType::F32, &[1000]),
         |random| random.rand(DType::F64, &[31, 3]),
         |random| random.rand(DType::F16, &[333]),

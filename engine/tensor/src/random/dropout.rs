@@ -57,8 +57,8 @@ impl Tensor {
         IS_TRAINING.get()
     }
 
-    /// While training, zeros with probability `p`, and the other elements times `1 / (1 - p)`; else,
-    /// or if p is 0, the tensor itself. Bool and integers become f32. Draws numbers on the tensor's
+    /// While training, zeros with probability `p`, and the other elements times `1 / (1 - p)`, bool
+    /// and integers as f32; else, or if p is 0, the tensor itself. Draws numbers on the tensor's
     /// device.
     /// # Errors
     /// If p is not in 0..=1, or there are more than 2^32 elements.
