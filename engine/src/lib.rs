@@ -26,8 +26,8 @@
 //! ```
 
 pub use gradiff_tensor::{
-    Axes, Conv, Element, Engine, Error, Operand, PerAxis, Plan, PlannedKernel, Pool, Scalar,
-    Tensor, default_device, keepdim, realize,
+    Axes, Conv, Element, Engine, Error, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn,
+    Scalar, Tensor, Training, default_device, keepdim, realize,
 };
 
 /// The lazy tensor, and the engines that compute it.
