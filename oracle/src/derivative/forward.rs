@@ -1,6 +1,9 @@
 //! Forward mode: the derivatives of a sum of scalars with respect to scalars, one direction after
 //! the other, with bounds for an engine that computes them in another order, in narrow dtypes.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::scalars::{Id, Scalars};
 use crate::arithmetic::reduction_depth;
 use crate::cell::Reason;
@@ -12,6 +15,13 @@ pub(super) struct Scheme {
     pub(super) sums: SumDepth,
     /// Smallest magnitude that overflows a dtype on the way.
     pub(super) overflow: f64,
+}
+
+impl Scheme {
+    /// Returns whether a number of this magnitude may overflow.
+    fn may_overflow(&self, magnitude: f64) -> bool {
+        magnitude.is_nan() || 2.0 * magnitude >= self.overflow
+    }
 }
 
 /// The derivative in a direction.
@@ -65,7 +75,7 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
         for link in &mut step.links {
             let adjoint = adjoints[step.id.index()];
             let peak = adjoint.max(1.0) * scalars.bounds(link.partial).peak.max(1.0);
-            if link.check.is_ok() && !(2.0 * peak < scheme.overflow) {
+            if link.check.is_ok() && scheme.may_overflow(peak) {
                 link.check = Err(Reason::Overflow);
             }
             link.floors = (adjoint + 1.0) * (link.floors + 1.0);
@@ -77,10 +87,10 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
         steps: &steps,
         uses: &uses,
         costs: &costs,
-        overflow: scheme.overflow,
+        scheme,
+        consumers: consumers(&steps, limit),
         tangents: vec![None; limit],
-        masses: vec![0.0; limit],
-        errors: vec![0.0; limit],
+        reached: Vec::new(),
     };
     let directions = wrt.iter().map(|direction| pass.run(scalars, of, *direction)).collect();
     Gradient { directions, roundings }
@@ -158,15 +168,36 @@ fn adjoint_masses(steps: &[Step], of: &[Id], limit: usize) -> Vec<f64> {
     adjoints
 }
 
+/// Returns for each scalar the numbers of the steps that use it, ascending.
+fn consumers(steps: &[Step], limit: usize) -> Vec<Vec<u32>> {
+    let mut consumers = vec![Vec::new(); limit];
+    for (number, step) in steps.iter().enumerate() {
+        for link in &step.links {
+            consumers[link.source].push(number as u32);
+        }
+    }
+    consumers
+}
+
 /// The tangents of all scalars in a direction.
 struct Pass<'a> {
     steps: &'a [Step],
     uses: &'a [u32],
     costs: &'a [f64],
-    overflow: f64,
-    tangents: Vec<Option<Id>>,
-    masses: Vec<f64>,
-    errors: Vec<f64>,
+    scheme: Scheme,
+    /// The numbers of the steps that use a scalar.
+    consumers: Vec<Vec<u32>>,
+    tangents: Vec<Option<Tangent>>,
+    /// The scalars that have tangents.
+    reached: Vec<usize>,
+}
+
+/// A tangent, and the bounds of how an engine computes it.
+#[derive(Clone, Copy)]
+struct Tangent {
+    id: Id,
+    mass: f64,
+    error: f64,
 }
 
 impl Pass<'_> {
@@ -176,65 +207,95 @@ impl Pass<'_> {
         of: &[Id],
         direction: Id,
     ) -> Result<Direction, Reason> {
-        self.tangents.fill(None);
-        self.masses.fill(0.0);
-        self.errors.fill(0.0);
-        self.tangents[direction.index()] = Some(Id::ONE);
-        self.masses[direction.index()] = 1.0;
-        let mut floors = 1.0 + f64::from(self.uses[direction.index()]);
-        let mut terms: Vec<(Id, Id)> = Vec::new();
-        for step in self.steps {
-            terms.clear();
-            let (mut is_reached, mut mass, mut error) = (false, 0.0, 0.0);
-            for link in &step.links {
-                let Some(tangent) = self.tangents[link.source] else { continue };
-                link.check?;
-                is_reached = true;
-                let source_mass = self.masses[link.source];
-                mass += link.mass * source_mass;
-                error += link.mass * self.errors[link.source] + link.error * source_mass;
-                floors += link.floors * source_mass;
-                if !link.is_zero && tangent != Id::ZERO {
-                    terms.push((link.partial, tangent));
-                }
-            }
-            if !is_reached {
+        for index in self.reached.drain(..) {
+            self.tangents[index] = None;
+        }
+        let mut queue = BinaryHeap::new();
+        let mut floors = 0.0;
+        let seed = Tangent { id: Id::ONE, mass: 1.0, error: 0.0 };
+        self.reach(direction.index(), seed, &mut queue, &mut floors);
+        let mut last = None;
+        while let Some(Reverse(number)) = queue.pop() {
+            if last == Some(number) {
                 continue;
             }
-            if !(2.0 * mass < self.overflow) {
-                return Err(Reason::Overflow);
-            }
-            let index = step.id.index();
-            floors += mass * (1.0 + f64::from(self.uses[index]));
-            self.masses[index] = mass;
-            self.errors[index] = error;
-            self.tangents[index] = Some(match terms[..] {
-                [] => Id::ZERO,
-                [(partial, Id::ONE)] => partial,
-                [(Id::ONE, tangent)] => tangent,
-                _ => {
-                    let found = scalars.terms(&terms);
-                    let bounds = scalars.bounds_mut(found);
-                    (bounds.mass, bounds.error) = (mass, error + self.costs[index] * mass);
-                    found
-                }
-            });
+            last = Some(number);
+            let steps = self.steps;
+            let step = &steps[number as usize];
+            let tangent = self.tangent(scalars, step, &mut floors)?;
+            self.reach(step.id.index(), tangent, &mut queue, &mut floors);
         }
-        let reached = of.iter().filter_map(|id| Some((self.tangents[id.index()]?, id.index())));
-        let (mut is_reached, mut mass, mut error) = (false, 0.0, 0.0);
-        terms.clear();
-        for (tangent, index) in reached {
-            is_reached = true;
-            mass += self.masses[index];
-            error += self.errors[index];
-            if tangent != Id::ZERO {
-                terms.push((tangent, Id::ONE));
+        self.total(scalars, of, floors)
+    }
+
+    /// Sets the tangent of a scalar, and adds the steps that use it to the queue.
+    fn reach(
+        &mut self,
+        index: usize,
+        tangent: Tangent,
+        queue: &mut BinaryHeap<Reverse<u32>>,
+        floors: &mut f64,
+    ) {
+        *floors += tangent.mass * (1.0 + f64::from(self.uses[index]));
+        self.tangents[index] = Some(tangent);
+        self.reached.push(index);
+        queue.extend(self.consumers[index].iter().map(|number| Reverse(*number)));
+    }
+
+    /// Returns the tangent of a scalar that uses one that has a tangent.
+    fn tangent(
+        &self,
+        scalars: &mut Scalars,
+        step: &Step,
+        floors: &mut f64,
+    ) -> Result<Tangent, Reason> {
+        let mut terms: Vec<(Id, Id)> = Vec::new();
+        let (mut mass, mut error) = (0.0, 0.0);
+        for link in &step.links {
+            let Some(source) = self.tangents[link.source] else { continue };
+            link.check?;
+            mass += link.mass * source.mass;
+            error += link.mass * source.error + link.error * source.mass;
+            *floors += link.floors * source.mass;
+            if !link.is_zero && source.id != Id::ZERO {
+                terms.push((link.partial, source.id));
             }
         }
+        if self.scheme.may_overflow(mass) {
+            return Err(Reason::Overflow);
+        }
+        let id = match terms[..] {
+            [] => Id::ZERO,
+            [(partial, Id::ONE)] => partial,
+            [(Id::ONE, tangent)] => tangent,
+            _ => {
+                let found = scalars.terms(&terms);
+                let bounds = scalars.bounds_mut(found);
+                (bounds.mass, bounds.error) = (mass, error + self.costs[step.id.index()] * mass);
+                found
+            }
+        };
+        Ok(Tangent { id, mass, error })
+    }
+
+    /// Returns the sum of the tangents of `of`.
+    fn total(&self, scalars: &mut Scalars, of: &[Id], floors: f64) -> Result<Direction, Reason> {
+        let tangents: Vec<Tangent> = of.iter().filter_map(|id| self.tangents[id.index()]).collect();
+        let mass = tangents.iter().map(|tangent| tangent.mass).sum();
+        let error = tangents.iter().map(|tangent| tangent.error).sum();
+        let terms: Vec<(Id, Id)> = tangents
+            .iter()
+            .filter(|tangent| tangent.id != Id::ZERO)
+            .map(|tangent| (tangent.id, Id::ONE))
+            .collect();
         let total = match terms[..] {
-            [] => is_reached.then_some(Id::ZERO),
+            [] => (!tangents.is_empty()).then_some(Id::ZERO),
             [(tangent, _)] => Some(tangent),
-            _ => Some(scalars.terms(&terms)),
+            _ => {
+                let found = scalars.terms(&terms);
+                scalars.bounds_mut(found).mass = mass;
+                Some(found)
+            }
         };
         if let Some(total) = total {
             scalars.check(total)?;

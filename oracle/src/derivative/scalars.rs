@@ -293,10 +293,9 @@ impl Scalars {
     }
 
     fn partial(&mut self, id: Id, function: Function, sources: &[Id], number: usize) -> Id {
-        if let Kind::Call { partials, .. } = self.scalars[id.index()].kind {
-            if partials[number] != UNKNOWN {
-                return partials[number];
-            }
+        match self.scalars[id.index()].kind {
+            Kind::Call { partials, .. } if partials[number] != UNKNOWN => return partials[number],
+            _ => {}
         }
         let found = functions::partial(self, function, sources, id, number);
         if let Kind::Call { partials, .. } = &mut self.scalars[id.index()].kind {
