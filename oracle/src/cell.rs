@@ -23,11 +23,13 @@ pub enum Reason {
     InexactBits,
     /// The error bound is too large to say anything, or infinite.
     Unbounded,
+    /// A derivative on the way is infinite or undefined.
+    Derivative,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 9] = [
         Reason::DivisionByZero,
         Reason::ShiftOutOfRange,
         Reason::CastOutOfRange,
@@ -36,6 +38,7 @@ impl Reason {
         Reason::ZeroSign,
         Reason::InexactBits,
         Reason::Unbounded,
+        Reason::Derivative,
     ];
 
     /// Returns the name in reports, which is stable: `division-by-zero`, `straddle`, ...
@@ -49,6 +52,7 @@ impl Reason {
             Reason::ZeroSign => "zero-sign",
             Reason::InexactBits => "inexact-bits",
             Reason::Unbounded => "unbounded",
+            Reason::Derivative => "derivative",
         }
     }
 

@@ -10,6 +10,7 @@ use gradiff_corpus::{
 
 use crate::cast::{bitcast, cast};
 use crate::cell::{Cell, Reason};
+use crate::derivative;
 use crate::infer::{self, Check, broadcast, count, limit, promote};
 use crate::judge::Expected;
 use crate::methods::Call;
@@ -137,21 +138,30 @@ fn run(
     let mut values: Vec<Option<Value>> = Vec::with_capacity(program.statements.len());
     let last_uses = last_uses(program)?;
     for (number, statement) in program.statements.iter().enumerate() {
-        let value = evaluate_statement(statement, sum_depth, &values)
-            .map_err(|message| Error { statement: Some(number), message })?;
+        let value = match statement {
+            Statement::Gradient { of, wrt } => {
+                derivative::gradient(&program.statements[..number], &values, *of, *wrt, sum_depth)
+            }
+            _ => evaluate_statement(statement, sum_depth, &values),
+        };
+        let value = value.map_err(|message| Error { statement: Some(number), message })?;
         visit(&value);
         values.push(Some(value));
-        for_each_source(statement, |source| {
-            let index = source.0 as usize;
+        let mut drop_value = |index: usize| {
             if last_uses.get(index) == Some(&number) {
                 values[index] = None;
             }
-        });
+        };
+        match statement {
+            Statement::Gradient { .. } => (0..number).for_each(drop_value),
+            _ => for_each_source(statement, |source| drop_value(source.0 as usize)),
+        }
     }
     Ok(values)
 }
 
-/// Returns for each value the number of the last statement that uses it; `usize::MAX` for outputs
+/// Returns for each value the number of the last statement that uses it, in a gradient also as a
+/// value on the way; `usize::MAX` for outputs
 /// and for values that no statement uses.
 fn last_uses(program: &Program) -> Result<Vec<usize>, Error> {
     let total = program.statements.len();
@@ -162,6 +172,16 @@ fn last_uses(program: &Program) -> Result<Vec<usize>, Error> {
                 *last_use = number;
             }
         });
+        // A gradient uses all values on the way to the value that it is of.
+        if let Statement::Gradient { of, .. } = statement {
+            let mut is_used = vec![false; number];
+            derivative::mark_ancestors(&program.statements[..number], *of, &mut is_used);
+            for (last_use, is_used) in last_uses.iter_mut().zip(is_used) {
+                if is_used {
+                    *last_use = number;
+                }
+            }
+        }
     }
     for output in &program.outputs {
         let message = format!("there is no value {}: the program has {total}", output.0);
@@ -171,7 +191,7 @@ fn last_uses(program: &Program) -> Result<Vec<usize>, Error> {
     Ok(last_uses)
 }
 
-fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
+pub(crate) fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
     let mut visit_values = |operands: &[Operand]| {
         for operand in operands {
             if let Operand::Value(id) = operand {
@@ -211,12 +231,12 @@ fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
 }
 
 /// The value of an earlier statement.
-fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
+pub(crate) fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
     let missing = || format!("there is no value {} before this statement", id.0);
     values.get(id.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
 }
 
-fn evaluate_statement(
+pub(crate) fn evaluate_statement(
     statement: &Statement,
     sum_depth: SumDepth,
     values: &[Option<Value>],
@@ -250,7 +270,7 @@ fn evaluate_statement(
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(get(values, *src)?.clone())
         }
-        Statement::Gradient { .. } => Err("gradients are not defined here yet".into()),
+        Statement::Gradient { .. } => Err("a gradient needs the whole program".into()),
         _ => evaluate_movement(statement, values),
     }
 }
@@ -294,7 +314,7 @@ fn evaluate_movement(statement: &Statement, values: &[Option<Value>]) -> Check<V
     }
 }
 
-fn literal_cell(dtype: DType, literal: &Literal) -> Check<Cell> {
+pub(crate) fn literal_cell(dtype: DType, literal: &Literal) -> Check<Cell> {
     let bits = literal_bits(dtype, literal)
         .ok_or_else(|| format!("{literal:?} is not representable in {}", dtype.name()))?;
     Ok(Cell::from_bits(dtype, bits))

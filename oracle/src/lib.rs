@@ -25,6 +25,7 @@
 mod arithmetic;
 mod cast;
 mod cell;
+mod derivative;
 mod evaluate;
 mod format;
 mod infer;

@@ -80,6 +80,11 @@ pub(super) fn sigmoid(dtype: DType, x: Cell) -> Cell {
     lipschitz(dtype, x, Error::ulps(3.0), 0.25, logistic, extra)
 }
 
+/// [`sigmoid`] without an overflow of the power.
+pub(crate) fn exact_sigmoid(dtype: DType, x: Cell) -> Cell {
+    monotone(dtype, x, Error::ulps(3.0), logistic)
+}
+
 /// `x * sigmoid(argument(x))`. The argument is a product with an error of so many roundings, which
 /// is one of the power; the sigmoid may be off by the smallest subnormal number.
 fn gated(dtype: DType, x: Cell, roundings: f64, slope: f64, argument: impl Fn(f64) -> f64) -> Cell {
@@ -133,14 +138,19 @@ fn log_of_one_and_power(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
+/// `log(1 + e^x)`.
+pub(crate) fn log_of_power_and_one(dtype: DType, x: Cell) -> Cell {
+    let f = |x: f64| if x.is_nan() { x } else { log_of_one_and_power(x) };
+    monotone(dtype, x, Error::ulps(4.0), f)
+}
+
 /// `log(1 + e^(beta * x)) / beta`: the product is rounded first.
 pub(super) fn softplus(call: Call<'_>) -> Check<Value> {
     let beta = positive(call)?;
     float(call, |dtype, x| {
         widely(dtype, x, |dtype, x| {
             let scaled = arithmetic::mul(dtype, x, beta);
-            let f = |x: f64| if x.is_nan() { x } else { log_of_one_and_power(x) };
-            arithmetic::div(dtype, monotone(dtype, scaled, Error::ulps(4.0), f), beta)
+            arithmetic::div(dtype, log_of_power_and_one(dtype, scaled), beta)
         })
     })
 }

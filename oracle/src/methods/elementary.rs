@@ -17,12 +17,12 @@ const FOUR: Error = Error::ulps(4.0);
 const FIVE: Error = Error::ulps(5.0);
 
 /// `e^x`.
-pub(super) fn exp(dtype: DType, x: Cell) -> Cell {
+pub(crate) fn exp(dtype: DType, x: Cell) -> Cell {
     monotone(dtype, x, Error::ulps(2.0), f64::exp)
 }
 
 /// The natural logarithm.
-pub(super) fn log(dtype: DType, x: Cell) -> Cell {
+pub(crate) fn log(dtype: DType, x: Cell) -> Cell {
     logarithm(dtype, x, f64::ln)
 }
 
@@ -49,7 +49,7 @@ pub(super) fn rsqrt(dtype: DType, x: Cell) -> Cell {
 }
 
 /// The cosine.
-pub(super) fn cos(dtype: DType, x: Cell) -> Cell {
+pub(crate) fn cos(dtype: DType, x: Cell) -> Cell {
     lipschitz(dtype, x, Error { ulps: 6.0, scale: 1.0 }, 1.0, f64::cos, |_| 0.0)
 }
 
@@ -61,12 +61,12 @@ pub(super) fn tan(dtype: DType, x: Cell) -> Cell {
 }
 
 /// The hyperbolic sine.
-pub(super) fn sinh(dtype: DType, x: Cell) -> Cell {
+pub(crate) fn sinh(dtype: DType, x: Cell) -> Cell {
     monotone(dtype, x, FOUR, f64::sinh)
 }
 
 /// The hyperbolic cosine, which is that of the magnitude.
-pub(super) fn cosh(dtype: DType, x: Cell) -> Cell {
+pub(crate) fn cosh(dtype: DType, x: Cell) -> Cell {
     match x {
         Cell::Real(real) if real.may_be_zero() && !real.is_zero() => {
             let end = real.magnitude();
@@ -80,7 +80,7 @@ pub(super) fn cosh(dtype: DType, x: Cell) -> Cell {
 }
 
 /// The hyperbolic tangent.
-pub(super) fn tanh(dtype: DType, x: Cell) -> Cell {
+pub(crate) fn tanh(dtype: DType, x: Cell) -> Cell {
     monotone(dtype, x, FOUR, f64::tanh)
 }
 

@@ -45,7 +45,7 @@ fn require(is_met: bool, dtype: DType, allowed: &str) -> Check<()> {
 }
 
 /// Returns an argument as an element of the dtype.
-pub(super) fn literal(dtype: DType, call: Call<'_>, number: usize) -> Check<Cell> {
+pub(crate) fn literal(dtype: DType, call: Call<'_>, number: usize) -> Check<Cell> {
     let literal = call.args.number(number);
     let bits = literal_bits(dtype, &literal)
         .ok_or_else(|| format!("{literal:?} is not representable in {}", dtype.name()))?;
@@ -68,7 +68,7 @@ pub(super) fn abs(call: Call<'_>) -> Check<Value> {
 }
 
 /// The magnitude of a float, whose zeros are positive.
-pub(super) fn magnitude(x: Cell) -> Cell {
+pub(crate) fn magnitude(x: Cell) -> Cell {
     match x {
         Cell::Real(real) => {
             let lo = if real.hi < 0.0 { -real.lo } else { real.lo };
@@ -129,7 +129,7 @@ pub(super) fn whole(call: Call<'_>, f: fn(f64) -> f64) -> Check<Value> {
     number(call, |x| x, |_, x| whole_cell(x, f))
 }
 
-fn whole_cell(x: Cell, f: fn(f64) -> f64) -> Cell {
+pub(crate) fn whole_cell(x: Cell, f: fn(f64) -> f64) -> Cell {
     let Cell::Real(real) = x else { return propagated(&[x]).unwrap_or(x) };
     let (low, high) = (f(real.lower()), f(real.upper()));
     if low != high {

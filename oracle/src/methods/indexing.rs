@@ -73,7 +73,7 @@ pub(super) fn index_select(call: Call<'_>) -> Check<Value> {
 
 /// Computes each element of the first source from itself and the elements of the third source whose
 /// index names it, in row-major order.
-fn scattered(call: Call<'_>, write: impl Fn(Cell, &[Cell]) -> Cell) -> Check<Value> {
+pub(crate) fn scattered(call: Call<'_>, write: impl Fn(Cell, &[Cell]) -> Cell) -> Check<Value> {
     let [x, index, src] = call.srcs[..] else { return Err("three sources".to_string()) };
     let axis = resolve_axis(call.args.int(0), x.shape.len())?;
     let fits = index.shape.len() == x.shape.len()

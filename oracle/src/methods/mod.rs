@@ -2,18 +2,18 @@
 //! the elements so far, a convolution the sum over its window. How an engine composes them is of
 //! no concern here.
 
-mod activation;
+pub(crate) mod activation;
 mod approximation;
 mod creation;
-mod cumulative;
-mod elementary;
-mod elementwise;
-mod indexing;
+pub(crate) mod cumulative;
+pub(crate) mod elementary;
+pub(crate) mod elementwise;
+pub(crate) mod indexing;
 mod movement;
 mod ordering;
-mod pooling;
-mod products;
-mod reduction;
+pub(crate) mod pooling;
+pub(crate) mod products;
+pub(crate) mod reduction;
 
 use gradiff_corpus::{Args, Method};
 

@@ -13,7 +13,7 @@ use crate::value::Value;
 
 /// An element of a window.
 #[derive(Clone, Copy)]
-enum Part {
+pub(crate) enum Part {
     Element(Cell),
     Padding,
 }
@@ -62,7 +62,7 @@ pub(super) fn mean(call: Call<'_>) -> Check<Value> {
 }
 
 /// Applies a function to the parts of each window over the last axes: those within the padding.
-fn over_windows(call: Call<'_>, f: impl Fn(&[Part]) -> Cell) -> Check<Value> {
+pub(crate) fn over_windows(call: Call<'_>, f: impl Fn(&[Part]) -> Cell) -> Check<Value> {
     let (x, args) = (call.srcs[0], call.args);
     let rank = args.ints(0).len();
     if rank == 0 || x.shape.len() < rank {

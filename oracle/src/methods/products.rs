@@ -35,14 +35,35 @@ fn product(dtype: DType, x: Cell, y: Cell) -> Cell {
     }
 }
 
-/// The sum of products, cast back to their dtype.
-fn total(dtype: DType, sums: SumDepth, products: &[Cell]) -> Cell {
-    let sum = reduce(ReduceOp::Sum, sums, dtype, products);
-    cast(reduced(ReduceOp::Sum, dtype), dtype, sum)
+/// The function of the pairs of factors that makes an element of the result, in their dtype.
+type Combine<'a> = &'a dyn Fn(DType, &[(Cell, Cell)]) -> Cell;
+
+/// The sum of the products of pairs, cast back to their dtype.
+fn dot(sums: SumDepth) -> impl Fn(DType, &[(Cell, Cell)]) -> Cell {
+    move |dtype, pairs| {
+        let products: Vec<Cell> = pairs.iter().map(|(x, y)| product(dtype, *x, *y)).collect();
+        let sum = reduce(ReduceOp::Sum, sums, dtype, &products);
+        cast(reduced(ReduceOp::Sum, dtype), dtype, sum)
+    }
 }
 
 /// The matrix product.
 pub(super) fn matmul(call: Call<'_>) -> Check<Value> {
+    matmul_by(call, &dot(call.sums))
+}
+
+/// The convolution.
+pub(super) fn convolution(call: Call<'_>) -> Check<Value> {
+    convolution_by(call, &dot(call.sums))
+}
+
+/// The transposed convolution.
+pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
+    transposed_convolution_by(call, &dot(call.sums))
+}
+
+/// The matrix product, whose sums of products are `combine`.
+pub(crate) fn matmul_by(call: Call<'_>, combine: Combine<'_>) -> Check<Value> {
     let (dtype, x, y) = factors(call)?;
     let refused = || format!("{:?} and {:?} do not fit", x.shape, y.shape);
     // A vector is a row on the left, a column on the right.
@@ -68,13 +89,13 @@ pub(super) fn matmul(call: Call<'_>) -> Check<Value> {
     for (a, b) in firsts_left.into_iter().zip(firsts_right) {
         for row in 0..m {
             for column in 0..n {
-                let products: Vec<Cell> = (0..k)
+                let pairs: Vec<(Cell, Cell)> = (0..k)
                     .map(|i| {
                         let at = ((a * m + row) * k + i, (b * k + i) * n + column);
-                        product(dtype, x_cells[at.0], y_cells[at.1])
+                        (x_cells[at.0], y_cells[at.1])
                     })
                     .collect();
-                cells.push(total(dtype, call.sums, &products));
+                cells.push(combine(dtype, &pairs));
             }
         }
     }
@@ -109,8 +130,8 @@ fn options(call: Call<'_>, rank: usize) -> Check<Options> {
     })
 }
 
-/// The convolution: the sum over channels and windows.
-pub(super) fn convolution(call: Call<'_>) -> Check<Value> {
+/// The convolution: the sums of products over channels and windows are `combine`.
+pub(crate) fn convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Value> {
     let (dtype, x, w) = factors(call)?;
     let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);
     let ([n, channels, sizes @ ..], [outputs, inputs, kernel @ ..]) = (&x.shape[..], &w.shape[..])
@@ -141,7 +162,7 @@ pub(super) fn convolution(call: Call<'_>) -> Check<Value> {
     let mut cells = Vec::with_capacity(count(&shape));
     for_each_index(&shape, |out| {
         let first_input = out[1] / (outputs / groups) * inputs;
-        let mut products = Vec::new();
+        let mut pairs = Vec::new();
         for_each_index(&w.shape[1..], |at| {
             let weight = w.cells[position(&[&[out[1]], at].concat(), &w.shape)];
             let mut source = vec![out[0], first_input + at[0]];
@@ -154,15 +175,16 @@ pub(super) fn convolution(call: Call<'_>) -> Check<Value> {
                 source.push(place);
             }
             let element = if is_inside { x.cells[position(&source, &x.shape)] } else { zero };
-            products.push(product(dtype, element, weight));
+            pairs.push((element, weight));
         });
-        cells.push(total(dtype, call.sums, &products));
+        cells.push(combine(dtype, &pairs));
     });
     Ok(Value::new(dtype, shape, cells))
 }
 
-/// The transposed convolution: each element of the image adds its products to the result.
-pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
+/// The transposed convolution: each element of the image adds its products to the result. The sums
+/// of products are `combine`.
+pub(crate) fn transposed_convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Value> {
     let (dtype, x, w) = factors(call)?;
     let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);
     let ([n, channels, sizes @ ..], [inputs, per_group, kernel @ ..]) =
@@ -188,7 +210,7 @@ pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
         shape.push(size().filter(|size| *size != 0).ok_or_else(refused)?);
     }
     limit([&shape[..], &w.shape[1..]].concat())?;
-    let mut groups_of: Vec<Vec<Cell>> = vec![Vec::new(); count(&shape)];
+    let mut pairs_of: Vec<Vec<(Cell, Cell)>> = vec![Vec::new(); count(&shape)];
     for_each_index(&x.shape, |at| {
         let element = x.cells[position(at, &x.shape)];
         let group = at[1] / (inputs / groups);
@@ -201,11 +223,11 @@ pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
             }
             if target.iter().zip(&shape).all(|(place, size)| place < size) {
                 let weight = w.cells[position(&[&[at[1]], offset].concat(), &w.shape)];
-                groups_of[position(&target, &shape)].push(product(dtype, element, weight));
+                pairs_of[position(&target, &shape)].push((element, weight));
             }
         });
     });
     // Other elements are products with the zeros between and around those of the image.
-    let cells = groups_of.iter().map(|products| total(dtype, call.sums, products)).collect();
+    let cells = pairs_of.iter().map(|pairs| combine(dtype, pairs)).collect();
     Ok(Value::new(dtype, shape, cells))
 }

@@ -36,7 +36,7 @@ pub(super) fn min(dtype: DType, a: Cell, b: Cell) -> Cell {
 }
 
 /// Reduces the elements of each group along `axes`. The axes are kept with size 1 or removed.
-pub(super) fn over_axes(
+pub(crate) fn over_axes(
     x: &Value,
     axes: &[i64],
     keepdim: bool,

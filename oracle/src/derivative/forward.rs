@@ -1,0 +1,305 @@
+//! Forward mode: the derivatives of a sum of scalars with respect to scalars, one direction after
+//! the other, with bounds for an engine that computes them in another order, in narrow dtypes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::scalars::{Id, Scalars};
+use crate::arithmetic::reduction_depth;
+use crate::cell::Reason;
+use crate::reduce::SumDepth;
+
+/// How an engine may compute.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scheme {
+    pub(super) sums: SumDepth,
+    /// Smallest magnitude that overflows a dtype on the way.
+    pub(super) overflow: f64,
+}
+
+impl Scheme {
+    /// Returns whether a number of this magnitude may overflow.
+    fn may_overflow(&self, magnitude: f64) -> bool {
+        magnitude.is_nan() || 2.0 * magnitude >= self.overflow
+    }
+}
+
+/// The derivative in a direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Direction {
+    /// The derivative; `None` if nothing depends on the direction.
+    pub(super) total: Option<Id>,
+    /// Sum of the magnitudes of the terms of the derivative.
+    pub(super) mass: f64,
+    /// Error of the partial derivatives in units of a rounding.
+    pub(super) error: f64,
+    /// Absolute error, in errors of a rounding near zero.
+    pub(super) floors: f64,
+}
+
+/// The derivatives in all directions.
+pub(super) struct Gradient {
+    pub(super) directions: Vec<Result<Direction, Reason>>,
+    /// Number of roundings of products and sums, each relative to the mass.
+    pub(super) roundings: f64,
+}
+
+/// A scalar that depends on a direction.
+struct Step {
+    id: Id,
+    links: Vec<Link>,
+}
+
+/// A dependence of a scalar on a source.
+#[derive(Clone, Copy)]
+struct Link {
+    source: usize,
+    partial: Id,
+    is_zero: bool,
+    /// Bounds of the partial derivative; the reason if it is no number.
+    mass: f64,
+    error: f64,
+    floors: f64,
+    check: Result<(), Reason>,
+}
+
+/// Returns the derivatives of the sum of `of` with respect to each of `wrt`.
+pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Scheme) -> Gradient {
+    let limit = scalars.len();
+    let mut steps = steps(scalars, wrt, limit);
+    let mut uses = vec![0u32; limit];
+    steps.iter().flat_map(|step| &step.links).for_each(|link| uses[link.source] += 1);
+    let costs = costs(&steps, &uses, limit, scheme.sums);
+    let adjoints = adjoint_masses(&steps, of, limit);
+    for step in &mut steps {
+        for link in &mut step.links {
+            let adjoint = adjoints[step.id.index()];
+            let peak = adjoint.max(1.0) * scalars.bounds(link.partial).peak.max(1.0);
+            if link.check.is_ok() && scheme.may_overflow(peak) {
+                link.check = Err(Reason::Overflow);
+            }
+            link.floors = (adjoint + 1.0) * (link.floors + 1.0);
+        }
+    }
+    let roundings = of.iter().map(|id| costs[id.index()]).fold(0.0, f64::max)
+        + depth(of.len() as u32, scheme.sums);
+    let mut pass = Pass {
+        steps: &steps,
+        uses: &uses,
+        costs: &costs,
+        scheme,
+        consumers: consumers(&steps, limit),
+        tangents: vec![None; limit],
+        reached: Vec::new(),
+    };
+    let directions = wrt.iter().map(|direction| pass.run(scalars, of, *direction)).collect();
+    Gradient { directions, roundings }
+}
+
+/// Number of additions that a term of a sum passes through.
+fn depth(count: u32, sums: SumDepth) -> f64 {
+    match sums {
+        SumDepth::Cascaded => reduction_depth(count).into(),
+        SumDepth::Sequential => count.saturating_sub(1).into(),
+    }
+}
+
+/// Returns the scalars below `limit` that depend on `wrt`, in order.
+fn steps(scalars: &mut Scalars, wrt: &[Id], limit: usize) -> Vec<Step> {
+    let mut is_reached = vec![false; limit];
+    let mut is_seed = vec![false; limit];
+    for id in wrt {
+        (is_reached[id.index()], is_seed[id.index()]) = (true, true);
+    }
+    let mut steps = Vec::new();
+    for index in 0..limit {
+        if is_seed[index] {
+            continue;
+        }
+        let id = scalars.id(index);
+        let partials = scalars.partials(id, |source| is_reached[source.index()]);
+        if partials.is_empty() {
+            continue;
+        }
+        is_reached[index] = true;
+        let link = |(source, partial): (Id, Id)| {
+            let bounds = scalars.bounds(partial);
+            Link {
+                source: source.index(),
+                partial,
+                is_zero: scalars.is_zero(partial),
+                mass: bounds.mass,
+                error: bounds.error,
+                floors: bounds.floors,
+                check: scalars.check(partial),
+            }
+        };
+        steps.push(Step { id, links: partials.into_iter().map(link).collect() });
+    }
+    steps
+}
+
+/// Returns for each scalar the number of roundings on the way to it: those of the products, and of
+/// the sums in forward and in reverse direction.
+fn costs(steps: &[Step], uses: &[u32], limit: usize, sums: SumDepth) -> Vec<f64> {
+    let mut costs = vec![0.0f64; limit];
+    for step in steps {
+        let on_link = |link: &Link| {
+            let source = costs[link.source] + depth(uses[link.source], sums);
+            source + 1.0
+        };
+        let largest = step.links.iter().map(on_link).fold(0.0, f64::max);
+        costs[step.id.index()] = largest + depth(step.links.len() as u32, sums);
+    }
+    costs
+}
+
+/// Returns for each scalar the sum of the magnitudes of the terms of the derivative with respect to
+/// it, which an engine computes in reverse mode.
+fn adjoint_masses(steps: &[Step], of: &[Id], limit: usize) -> Vec<f64> {
+    let mut adjoints = vec![0.0; limit];
+    of.iter().for_each(|id| adjoints[id.index()] += 1.0);
+    for step in steps.iter().rev() {
+        let adjoint = adjoints[step.id.index()];
+        for link in step.links.iter().filter(|link| link.check.is_ok()) {
+            adjoints[link.source] += link.mass * adjoint;
+        }
+    }
+    adjoints
+}
+
+/// Returns for each scalar the numbers of the steps that use it, ascending.
+fn consumers(steps: &[Step], limit: usize) -> Vec<Vec<u32>> {
+    let mut consumers = vec![Vec::new(); limit];
+    for (number, step) in steps.iter().enumerate() {
+        for link in &step.links {
+            consumers[link.source].push(number as u32);
+        }
+    }
+    consumers
+}
+
+/// The tangents of all scalars in a direction.
+struct Pass<'a> {
+    steps: &'a [Step],
+    uses: &'a [u32],
+    costs: &'a [f64],
+    scheme: Scheme,
+    /// The numbers of the steps that use a scalar.
+    consumers: Vec<Vec<u32>>,
+    tangents: Vec<Option<Tangent>>,
+    /// The scalars that have tangents.
+    reached: Vec<usize>,
+}
+
+/// A tangent, and the bounds of how an engine computes it.
+#[derive(Clone, Copy)]
+struct Tangent {
+    id: Id,
+    mass: f64,
+    error: f64,
+}
+
+impl Pass<'_> {
+    fn run(
+        &mut self,
+        scalars: &mut Scalars,
+        of: &[Id],
+        direction: Id,
+    ) -> Result<Direction, Reason> {
+        for index in self.reached.drain(..) {
+            self.tangents[index] = None;
+        }
+        let mut queue = BinaryHeap::new();
+        let mut floors = 0.0;
+        let seed = Tangent { id: Id::ONE, mass: 1.0, error: 0.0 };
+        self.reach(direction.index(), seed, &mut queue, &mut floors);
+        let mut last = None;
+        while let Some(Reverse(number)) = queue.pop() {
+            if last == Some(number) {
+                continue;
+            }
+            last = Some(number);
+            let steps = self.steps;
+            let step = &steps[number as usize];
+            let tangent = self.tangent(scalars, step, &mut floors)?;
+            self.reach(step.id.index(), tangent, &mut queue, &mut floors);
+        }
+        self.total(scalars, of, floors)
+    }
+
+    /// Sets the tangent of a scalar, and adds the steps that use it to the queue.
+    fn reach(
+        &mut self,
+        index: usize,
+        tangent: Tangent,
+        queue: &mut BinaryHeap<Reverse<u32>>,
+        floors: &mut f64,
+    ) {
+        *floors += tangent.mass * (1.0 + f64::from(self.uses[index]));
+        self.tangents[index] = Some(tangent);
+        self.reached.push(index);
+        queue.extend(self.consumers[index].iter().map(|number| Reverse(*number)));
+    }
+
+    /// Returns the tangent of a scalar that uses one that has a tangent.
+    fn tangent(
+        &self,
+        scalars: &mut Scalars,
+        step: &Step,
+        floors: &mut f64,
+    ) -> Result<Tangent, Reason> {
+        let mut terms: Vec<(Id, Id)> = Vec::new();
+        let (mut mass, mut error) = (0.0, 0.0);
+        for link in &step.links {
+            let Some(source) = self.tangents[link.source] else { continue };
+            link.check?;
+            mass += link.mass * source.mass;
+            error += link.mass * source.error + link.error * source.mass;
+            *floors += link.floors * source.mass;
+            if !link.is_zero && source.id != Id::ZERO {
+                terms.push((link.partial, source.id));
+            }
+        }
+        if self.scheme.may_overflow(mass) {
+            return Err(Reason::Overflow);
+        }
+        let id = match terms[..] {
+            [] => Id::ZERO,
+            [(partial, Id::ONE)] => partial,
+            [(Id::ONE, tangent)] => tangent,
+            _ => {
+                let found = scalars.terms(&terms);
+                let bounds = scalars.bounds_mut(found);
+                (bounds.mass, bounds.error) = (mass, error + self.costs[step.id.index()] * mass);
+                found
+            }
+        };
+        Ok(Tangent { id, mass, error })
+    }
+
+    /// Returns the sum of the tangents of `of`.
+    fn total(&self, scalars: &mut Scalars, of: &[Id], floors: f64) -> Result<Direction, Reason> {
+        let tangents: Vec<Tangent> = of.iter().filter_map(|id| self.tangents[id.index()]).collect();
+        let mass = tangents.iter().map(|tangent| tangent.mass).sum();
+        let error = tangents.iter().map(|tangent| tangent.error).sum();
+        let terms: Vec<(Id, Id)> = tangents
+            .iter()
+            .filter(|tangent| tangent.id != Id::ZERO)
+            .map(|tangent| (tangent.id, Id::ONE))
+            .collect();
+        let total = match terms[..] {
+            [] => (!tangents.is_empty()).then_some(Id::ZERO),
+            [(tangent, _)] => Some(tangent),
+            _ => {
+                let found = scalars.terms(&terms);
+                scalars.bounds_mut(found).mass = mass;
+                Some(found)
+            }
+        };
+        if let Some(total) = total {
+            scalars.check(total)?;
+        }
+        Ok(Direction { total, mass, error, floors })
+    }
+}

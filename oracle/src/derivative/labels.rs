@@ -1,0 +1,129 @@
+//! Labels: integers that stand for the elements of sources. A definition that is applied to labels
+//! tells which elements each element of its result is made of.
+
+use std::cell::RefCell;
+
+use gradiff_corpus::{DType, Method};
+
+use super::scalars::Id;
+use crate::cell::{Cell, Reason};
+use crate::infer::Check;
+use crate::methods::pooling::{Part, over_windows};
+use crate::methods::{Call, cumulative, indexing, products, reduction};
+use crate::value::Value;
+
+/// The labelled elements. Label 0 is a zero that the definition adds.
+pub(super) struct Labels {
+    elements: Vec<Id>,
+}
+
+/// The terms of an element of a result: pairs of factors, of elements and `Id::ONE`, or the reason
+/// why they are unknown. `count` is the number of terms, zeros included.
+#[derive(Clone)]
+pub(super) struct Group {
+    pub(super) pairs: Vec<(Id, Id)>,
+    pub(super) count: usize,
+}
+
+impl Labels {
+    pub(super) fn new() -> Labels {
+        Labels { elements: vec![Id::ZERO] }
+    }
+
+    /// Returns a value of this shape whose elements are labels of `ids`.
+    pub(super) fn label(&mut self, shape: &[usize], ids: &[Id]) -> Value {
+        let first = self.elements.len() as u64;
+        self.elements.extend(ids);
+        let cells = (first..first + ids.len() as u64).map(Cell::Int).collect();
+        Value::new(DType::I64, shape.to_vec(), cells)
+    }
+
+    /// Returns all labelled elements.
+    pub(super) fn elements(&self) -> &[Id] {
+        &self.elements[1..]
+    }
+
+    /// Returns the element of a label.
+    pub(super) fn element(&self, label: Cell) -> Result<Id, Reason> {
+        match label {
+            Cell::Int(label) => Ok(self.elements[label as usize]),
+            Cell::Unspecified(reason) => Err(reason),
+            Cell::Real(_) | Cell::Inf { .. } | Cell::Nan(_) => panic!("{label:?} is no label"),
+        }
+    }
+
+    /// Returns for each element of a method's result the group that it is made of. The data among
+    /// the sources of `call` are labels.
+    pub(super) fn groups(
+        &self,
+        method: Method,
+        call: Call<'_>,
+    ) -> Check<Vec<Result<Group, Reason>>> {
+        let found = RefCell::new(Vec::new());
+        let record = |pairs: Vec<(Cell, Cell)>, count: usize| {
+            let mut groups = found.borrow_mut();
+            groups.push((pairs, count));
+            Cell::Int(groups.len() as u64 - 1)
+        };
+        let alone = |cells: &[Cell]| {
+            record(cells.iter().map(|cell| (*cell, Cell::Int(u64::MAX))).collect(), cells.len())
+        };
+        let paired = |_: DType, pairs: &[(Cell, Cell)]| record(pairs.to_vec(), pairs.len());
+        let cells = match method {
+            Method::Cumsum | Method::Cumprod | Method::Cummax | Method::Cummin => {
+                cumulative::prefixes(call, &alone)?
+            }
+            Method::Min => {
+                let (axes, keepdim) = (call.args.ints(0), call.args.flag(1));
+                let value =
+                    reduction::over_axes(call.srcs[0], axes, keepdim, |group| Ok(alone(group)))?;
+                value.cells.to_vec()
+            }
+            Method::MaxPool2d | Method::AvgPool2d => {
+                let counts_padding = method == Method::AvgPool2d && call.args.flag(5);
+                let value = over_windows(call, |parts| {
+                    let elements: Vec<(Cell, Cell)> = parts
+                        .iter()
+                        .filter_map(|part| match part {
+                            Part::Element(cell) => Some((*cell, Cell::Int(u64::MAX))),
+                            Part::Padding => None,
+                        })
+                        .collect();
+                    let count = if counts_padding { parts.len() } else { elements.len() };
+                    record(elements, count)
+                })?;
+                value.cells.to_vec()
+            }
+            Method::ScatterAdd | Method::ScatterAmax => {
+                let value =
+                    indexing::scattered(call, |old, written| alone(&[&[old], written].concat()))?;
+                value.cells.to_vec()
+            }
+            Method::Matmul => products::matmul_by(call, &paired)?.cells.to_vec(),
+            Method::Conv2d => products::convolution_by(call, &paired)?.cells.to_vec(),
+            Method::ConvTranspose2d => {
+                products::transposed_convolution_by(call, &paired)?.cells.to_vec()
+            }
+            _ => return Err(format!("{} has no groups", method.row().name)),
+        };
+        let groups = found.into_inner();
+        Ok(cells.into_iter().map(|cell| self.group(cell, &groups)).collect())
+    }
+
+    fn group(&self, cell: Cell, groups: &[(Vec<(Cell, Cell)>, usize)]) -> Result<Group, Reason> {
+        let number = match cell {
+            Cell::Int(number) => number as usize,
+            Cell::Unspecified(reason) => return Err(reason),
+            Cell::Real(_) | Cell::Inf { .. } | Cell::Nan(_) => panic!("{cell:?} is no number"),
+        };
+        let (labels, count) = &groups[number];
+        let factor = |cell: Cell| match cell {
+            Cell::Int(u64::MAX) => Ok(Id::ONE),
+            _ => self.element(cell),
+        };
+        let pairs = labels.iter().map(|(a, b)| Ok((factor(*a)?, factor(*b)?)));
+        // A factor that the definition adds is a zero.
+        let is_term = |pair: &Result<(Id, Id), Reason>| !matches!(pair, Ok((Id::ZERO, _)));
+        Ok(Group { pairs: pairs.filter(is_term).collect::<Result<_, _>>()?, count: *count })
+    }
+}

@@ -1,0 +1,185 @@
+//! Derivatives, in forward mode: the meaning of `Statement::Gradient`.
+//!
+//! In: the statements and values up to a gradient. Out: its value, with bounds for engines that
+//! compute it in any order, in the dtypes of the values, with formulas of their own. The meanings
+//! where a function has no derivative are in oracle/README.md, "Derivatives".
+//!
+//! `elements` lowers the statements on the way to `scalars`, which refer to the scalars that they
+//! are computed from: which, the definitions in `methods` and `movement` say when they are applied
+//! to `labels` instead of numbers. `functions` has the derivatives of elementwise functions, as
+//! formulas of scalars. `forward` computes the tangents of all scalars for each direction; they
+//! are scalars too, so that a gradient of a gradient needs no rule of its own.
+//!
+//! A derivative on the way that is infinite, undefined or undecided makes the element unspecified,
+//! also where it does not matter, because 0 times infinity may be NaN in reverse mode.
+
+mod elements;
+mod forward;
+mod functions;
+mod labels;
+mod rule;
+mod scalars;
+
+use gradiff_corpus::{DType, Statement, ValueId};
+
+use crate::arithmetic::rounding_unit;
+use crate::cast::cast;
+use crate::cell::{Cell, Real, Reason};
+use crate::evaluate::{for_each_source, get};
+use crate::format::format;
+use crate::infer::Check;
+use crate::reduce::SumDepth;
+use crate::value::Value;
+use elements::Elements;
+use forward::{Direction, Scheme};
+use scalars::{Scalars, WIDE};
+
+/// Covers the roundings of the f64 arithmetic that computes the bounds.
+const SLACK: f64 = 1.01;
+
+/// Returns the derivatives of the sum of `of` with respect to each element of `wrt`.
+/// `statements` are those before the gradient; the values that `of` depends on must be among
+/// `values`.
+///
+/// # Errors
+/// A value is missing, or has no floats.
+pub(crate) fn gradient(
+    statements: &[Statement],
+    values: &[Option<Value>],
+    of: ValueId,
+    wrt: ValueId,
+    sums: SumDepth,
+) -> Check<Value> {
+    for id in [of, wrt] {
+        let dtype = get(values, id)?.dtype;
+        if !dtype.is_float() {
+            return Err(format!("a gradient of or by {}: only floats have any", dtype.name()));
+        }
+    }
+    let x = get(values, wrt)?;
+    let way = Way::new(statements, of, wrt);
+    if !way.is_active[of.0 as usize] {
+        return Ok(x.map(x.dtype, |_| Cell::zero(None)));
+    }
+    let precision = way.precision(values);
+    let scheme = Scheme { sums, overflow: precision.overflow };
+    let mut elements = Elements::new(statements, values, scheme);
+    for number in 0..=of.0 as usize {
+        if way.is_active[number] {
+            elements.lower(number, way.is_named[number])?;
+        }
+    }
+    let (of, wrt) = (elements.ids(of)?, elements.ids(wrt)?);
+    let found = forward::gradient(&mut elements.scalars, &of, &wrt, scheme);
+    let roundings = found.roundings + elements.inner_roundings;
+    let cells = found.directions.into_iter().map(|direction| match direction {
+        Ok(direction) => precision.result(&elements.scalars, x.dtype, direction, roundings),
+        Err(reason) => Cell::Unspecified(reason),
+    });
+    Ok(Value::new(x.dtype, x.shape.clone(), cells.collect()))
+}
+
+/// Adds to `is_needed` the values that the value of a statement depends on.
+pub(crate) fn mark_ancestors(statements: &[Statement], of: ValueId, is_needed: &mut [bool]) {
+    if let Some(is_needed) = is_needed.get_mut(of.0 as usize) {
+        *is_needed = true;
+    }
+    for number in (0..statements.len()).rev().filter(|number| *number <= of.0 as usize) {
+        if is_needed[number] {
+            sources(&statements[number]).into_iter().for_each(|source| {
+                if let Some(is_needed) = is_needed.get_mut(source.0 as usize) {
+                    *is_needed = true;
+                }
+            });
+        }
+    }
+}
+
+fn sources(statement: &Statement) -> Vec<ValueId> {
+    let mut sources = Vec::new();
+    for_each_source(statement, |source| sources.push(source));
+    sources
+}
+
+/// The statements between a value and another one.
+struct Way {
+    /// The statements that `of` depends on and that depend on `wrt`, or on the like of a gradient
+    /// among them.
+    is_active: Vec<bool>,
+    /// Whether derivatives are taken with respect to the value.
+    is_named: Vec<bool>,
+}
+
+/// How precise an engine is on the way.
+struct Precision {
+    unit: f64,
+    floor: f64,
+    overflow: f64,
+}
+
+impl Way {
+    fn new(statements: &[Statement], of: ValueId, wrt: ValueId) -> Way {
+        let mut is_ancestor = vec![false; statements.len()];
+        mark_ancestors(statements, of, &mut is_ancestor);
+        let mut is_named = vec![false; statements.len()];
+        is_named[wrt.0 as usize] = true;
+        for (statement, is_ancestor) in statements.iter().zip(&is_ancestor) {
+            if let (Statement::Gradient { wrt, .. }, true) = (statement, is_ancestor) {
+                is_named[wrt.0 as usize] = true;
+            }
+        }
+        let mut is_active = is_named.clone();
+        for (number, statement) in statements.iter().enumerate() {
+            is_active[number] |= sources(statement).iter().any(|id| is_active[id.0 as usize]);
+        }
+        is_active.iter_mut().zip(&is_ancestor).for_each(|(active, ancestor)| *active &= ancestor);
+        Way { is_active, is_named }
+    }
+
+    /// Returns the least precision among the dtypes on the way.
+    fn precision(&self, values: &[Option<Value>]) -> Precision {
+        let dtypes = values
+            .iter()
+            .zip(&self.is_active)
+            .filter(|(_, is_active)| **is_active)
+            .filter_map(|(value, _)| Some(value.as_ref()?.dtype))
+            .filter(|dtype| dtype.is_float());
+        let mut least = Precision { unit: 0.0, floor: 0.0, overflow: f64::INFINITY };
+        for format in dtypes.map(format) {
+            least.unit = least.unit.max(rounding_unit(format));
+            least.floor = least.floor.max(format.floor);
+            least.overflow = least.overflow.min(format.overflow);
+        }
+        least
+    }
+}
+
+impl Precision {
+    /// Returns the element of a gradient.
+    fn result(
+        &self,
+        scalars: &Scalars,
+        dtype: DType,
+        direction: Direction,
+        roundings: f64,
+    ) -> Cell {
+        let Some(total) = direction.total else { return Cell::zero(None) };
+        let Cell::Real(real) = scalars.cell(total) else {
+            return Cell::Unspecified(Reason::Derivative);
+        };
+        if real.is_zero() && direction.mass == 0.0 && direction.error == 0.0 {
+            return Cell::zero(None);
+        }
+        // The standard bound of so many roundings.
+        let part = (roundings + 1.0) * self.unit;
+        if part >= 0.5 {
+            return Cell::Unspecified(Reason::Unbounded);
+        }
+        let rounding = (part * direction.mass + self.unit * direction.error) / (1.0 - part) * SLACK;
+        let radius = real.radius + rounding + self.floor * direction.floors * SLACK;
+        if !radius.is_finite() {
+            return Cell::Unspecified(Reason::Unbounded);
+        }
+        cast(WIDE, dtype, Cell::Real(Real::ball(real.hi, real.lo, radius)))
+    }
+}

@@ -1,0 +1,77 @@
+//! The table of methods: for each, how its derivative follows from its definition.
+
+use gradiff_corpus::Method;
+
+/// How the derivative of a method follows from its definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// The result is no float, has no source, or is constant almost everywhere: 0.
+    Constant,
+    /// Each element of the result is an element of a source, or 0. Which, the definition says.
+    Movement,
+    /// As `Movement`; the mask selects, and its elements have no derivative.
+    Selection,
+    /// An elementwise function, a row of `functions`.
+    Function,
+    /// Sums of elements of groups.
+    Sums,
+    /// Means of the elements of windows.
+    Means,
+    /// Products of elements of groups.
+    Products,
+    /// Sums of products of the two sources.
+    Pairs,
+    /// The largest or smallest element of groups; equal ones share the derivative equally.
+    Extremes {
+        /// Whether it is the largest one.
+        is_largest: bool,
+    },
+    /// Elements of the source at positions, which another method gives.
+    Positions(Method),
+}
+
+/// Returns the rule of a method.
+pub(super) fn rule(method: Method) -> Rule {
+    const LARGEST: Rule = Rule::Extremes { is_largest: true };
+    const SMALLEST: Rule = Rule::Extremes { is_largest: false };
+    match method {
+        Method::Cumsum | Method::ScatterAdd => Rule::Sums,
+        Method::Cumprod => Rule::Products,
+        Method::Cummax | Method::MaxPool2d | Method::ScatterAmax => LARGEST,
+        Method::Cummin | Method::Min => SMALLEST,
+        Method::AvgPool2d => Rule::Means,
+        Method::Matmul | Method::Conv2d | Method::ConvTranspose2d => Rule::Pairs,
+        Method::MaskedFill => Rule::Selection,
+        Method::Sort => Rule::Positions(Method::Argsort),
+        Method::Topk => Rule::Positions(Method::TopkIndices),
+
+        Method::Sign | Method::Trunc | Method::Floor | Method::Ceil | Method::Round => {
+            Rule::Constant
+        }
+        Method::IsNan | Method::IsInf | Method::IsFinite => Rule::Constant,
+        Method::Linspace | Method::ArangeFloat | Method::Eye | Method::Tri => Rule::Constant,
+        Method::OneHot | Method::Argsort | Method::TopkIndices => Rule::Constant,
+        Method::Argmax | Method::Argmin => Rule::Constant,
+        Method::Any | Method::All | Method::CountNonzero => Rule::Constant,
+
+        Method::Abs | Method::Square | Method::Clamp | Method::CopySign => Rule::Function,
+        Method::Lerp | Method::LogAddExp | Method::Fmod => Rule::Function,
+        Method::Relu | Method::Relu6 | Method::HardTanh | Method::LeakyRelu => Rule::Function,
+        Method::HardSigmoid | Method::HardSwish | Method::SoftSign => Rule::Function,
+        Method::Exp | Method::Log | Method::Log10 | Method::Rsqrt => Rule::Function,
+        Method::Sigmoid | Method::Tanh | Method::Silu | Method::Softplus => Rule::Function,
+        Method::LogSigmoid | Method::Elu | Method::Celu | Method::Selu => Rule::Function,
+        Method::Gelu | Method::QuickGelu | Method::Mish | Method::Erf => Rule::Function,
+        Method::Cos | Method::Tan | Method::Sinh | Method::Cosh => Rule::Function,
+        Method::Asinh | Method::Acosh | Method::Atanh => Rule::Function,
+        Method::Asin | Method::Acos | Method::Atan => Rule::Function,
+
+        Method::Roll | Method::Squeeze | Method::Unsqueeze | Method::Transpose => Rule::Movement,
+        Method::Flatten | Method::Unflatten | Method::Repeat => Rule::Movement,
+        Method::RepeatInterleave | Method::Stack | Method::Split => Rule::Movement,
+        Method::Chunk | Method::Unfold | Method::Diagonal | Method::Diag => Rule::Movement,
+        Method::Triu | Method::Tril | Method::Slice | Method::PadReflect => Rule::Movement,
+        Method::PadReplicate | Method::PadCircular | Method::ShrinkTo => Rule::Movement,
+        Method::PadTo | Method::Movedim | Method::IndexSelect | Method::Scatter => Rule::Movement,
+    }
+}
