@@ -344,6 +344,30 @@ fn backward_keeps_gradients_of_parameters() {
     assert_eq!(floats(&v.grad().unwrap()), [3.0, 4.0]);
 }
 
+/// What is computed on the way, by reads or by an engine, has the same gradients.
+#[test]
+fn gradients_flow_through_computed_values() {
+    let w = data(&[2], &[1.0, 2.0]).requires_grad_(true).unwrap();
+    let square = w.mul(&w).unwrap();
+    assert_eq!(floats(&square), [1.0, 4.0]);
+    square.realize().unwrap();
+    gradiff::Engine::new("interp").unwrap().realize(&[&square]).unwrap();
+    let depth = square.uop().order().len();
+    square.realize().unwrap();
+    assert_eq!(square.uop().order().len(), depth, "reads do not add up");
+    assert!(square.buffer().is_some());
+    let loss = sum(&square.mul(&square).unwrap());
+    assert_eq!(floats(&loss), [17.0]);
+    loss.backward().unwrap();
+    assert_eq!(floats(&w.grad().unwrap()), [4.0, 32.0]);
+    assert_eq!(floats(&loss.gradient(&[&square]).unwrap()[0]), [2.0, 8.0]);
+    // Nothing else keeps its computation.
+    let x = data(&[2], &[1.0, 2.0]);
+    let square = x.mul(&x).unwrap();
+    square.realize().unwrap();
+    assert!(square.uop().order().len() <= 2);
+}
+
 #[test]
 fn parameters_that_are_computed_alike_are_distinct() {
     let constant = || Tensor::full(DType::F64, &[], 2).unwrap().requires_grad_(true).unwrap();

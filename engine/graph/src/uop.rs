@@ -503,6 +503,21 @@ impl UOp {
 
     /// Returns the same as [`UOp::toposort`], by reference.
     pub fn order(&self) -> Vec<&UOp> {
+        self.order_by(UOp::src)
+    }
+
+    /// Returns the nodes that the elements of this one are computed from, in the order of
+    /// [`UOp::toposort`].
+    pub fn value_order(&self) -> Vec<&UOp> {
+        self.order_by(UOp::value_src)
+    }
+
+    /// Returns the sources that the elements are computed from: of a `Function` its value.
+    pub fn value_src(&self) -> &[UOp] {
+        if self.op() == Op::Function { &self.src()[..1] } else { self.src() }
+    }
+
+    fn order_by<'a>(&'a self, sources: impl Fn(&'a UOp) -> &'a [UOp]) -> Vec<&'a UOp> {
         const TYPICAL_COUNT: usize = 32;
         let mut order = Vec::with_capacity(TYPICAL_COUNT);
         let mut seen: FxHashSet<*const Node> = FxHashSet::default();
@@ -513,12 +528,13 @@ impl UOp {
             if are_sources_done {
                 order.push(node);
             } else if seen.insert(Arc::as_ptr(&node.0)) {
-                if node.src().is_empty() {
+                let sources = sources(node);
+                if sources.is_empty() {
                     order.push(node);
                     continue;
                 }
                 stack.push((node, true));
-                let sources = node.src().iter().rev();
+                let sources = sources.iter().rev();
                 let is_new = |source: &&UOp| !seen.contains(&Arc::as_ptr(&source.0));
                 stack.extend(sources.filter(is_new).map(|source| (source, false)));
             }

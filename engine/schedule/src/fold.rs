@@ -4,6 +4,7 @@
 //! subtracted zero are removed from floats, but an added zero is not: -0.0 + 0.0 is 0.0. Undefined
 //! results are not folded. A copy is removed if its source can be computed on any device, or is on
 //! the same one; an output keeps its device. `Contiguous` is not folded, as it requests a buffer.
+//! Markers for gradients, which do nothing here, are removed.
 //! Values without elements and reductions over no elements become constants, too, so that later
 //! passes need not handle them.
 
@@ -17,12 +18,12 @@ use crate::{Error, constant_of, shape_of, shaped};
 pub(crate) fn constants(outputs: &[UOp]) -> Result<Vec<UOp>, Error> {
     let roots = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
     let mut folder = Folder::default();
-    for node in roots.toposort() {
-        if node != roots {
-            let folded = folder.fold_node(&node)?;
+    for node in roots.value_order() {
+        if *node != roots {
+            let folded = folder.fold_node(node)?;
             assert_eq!(folded.shape(), node.shape(), "folding keeps the shape of {}", node.op());
             assert_eq!(folded.dtype(), node.dtype(), "folding keeps the dtype of {}", node.op());
-            folder.folded.insert(node, folded);
+            folder.folded.insert(node.clone(), folded);
         }
     }
     Ok(outputs.iter().map(|output| placed(&folder.folded[output], output)).collect())
@@ -62,6 +63,9 @@ struct Folder {
 impl Folder {
     fn fold_node(&mut self, node: &UOp) -> Result<UOp, Error> {
         let shape = node.shape().ok_or(Error::NotTensorLevel(node.op()))?;
+        if matches!(node.op(), Op::Detach | Op::Parameter | Op::Function) {
+            return Ok(self.folded[&node.src()[0]].clone());
+        }
         let src: Sources = node.src().iter().map(|src| self.folded[src].clone()).collect();
         if let Some(value) = self.value_of(node, &src) {
             let folded = uniform(value, shape);
@@ -88,7 +92,7 @@ impl Folder {
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
         match (node.op(), node.arg()) {
             (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip, _) => value(0),
-            (Op::Detach | Op::Copy | Op::Parameter | Op::Function, _) => value(0),
+            (Op::Copy, _) => value(0),
             (Op::Pad, _) => value(0).filter(|value| {
                 *value == Constant::zero(node.dtype()) || src[0].shape() == node.shape()
             }),

@@ -95,10 +95,11 @@ pub struct Schedule {
 }
 
 /// Returns the constant that an output of a schedule is: a `Const` under any number of `Reshape`,
-/// `Expand`, `Copy` and `Parameter`. `None` if the output is in a buffer.
+/// `Expand`, `Copy`, `Parameter` and `Function`. `None` if the output is in a buffer.
 pub fn constant_of(node: &UOp) -> Option<Constant> {
     let mut node = node;
-    while matches!(node.op(), Op::Reshape | Op::Expand | Op::Copy | Op::Parameter) {
+    use Op::{Copy, Expand, Function, Parameter, Reshape};
+    while matches!(node.op(), Reshape | Expand | Copy | Parameter | Function) {
         node = &node.src()[0];
     }
     node.as_const()

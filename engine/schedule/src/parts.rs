@@ -80,7 +80,7 @@ impl Parts {
         };
         let mut positions: FxHashMap<&UOp, Position> = FxHashMap::default();
         let roots = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
-        for node in roots.order().into_iter().filter(|node| **node != roots) {
+        for node in roots.value_order().into_iter().filter(|node| **node != roots) {
             let (level, sources) = position_of_sources(node, &positions)?;
             let position = match node.arg() {
                 Arg::Buffer(buffer) => (level, buffer.placement().map(&device).transpose()?),
@@ -166,11 +166,16 @@ impl Parts {
             }
             let known = self.results.get(&node).cloned().or_else(|| self.copied(&node));
             let is_known = known.is_some();
-            let sources = node.src().iter().filter(|src| !is_known && !replaced.contains_key(*src));
+            let sources =
+                node.value_src().iter().filter(|src| !is_known && !replaced.contains_key(*src));
             let pending: Vec<UOp> = sources.cloned().collect();
             if pending.is_empty() {
-                let new = known.unwrap_or_else(|| {
-                    with_shape(node.with_src(node.src().iter().map(|src| replaced[src].clone())))
+                let new = known.unwrap_or_else(|| match node.op() {
+                    // The values of earlier parts have no gradients.
+                    Op::Function => replaced[&node.src()[0]].clone(),
+                    _ => with_shape(
+                        node.with_src(node.src().iter().map(|src| replaced[src].clone())),
+                    ),
                 });
                 replaced.insert(node, new);
                 stack.pop();
@@ -212,7 +217,7 @@ fn position_of_sources(
     positions: &FxHashMap<&UOp, Position>,
 ) -> Result<Position, Error> {
     let (mut level, mut device): Position = (0, None);
-    for (below, name) in node.src().iter().map(|src| positions[src]) {
+    for (below, name) in node.value_src().iter().map(|src| positions[src]) {
         level = level.max(below);
         match (device, name) {
             (Some(first), Some(second)) if first != second => {

@@ -1,7 +1,7 @@
 //! Pass "views": movement ops become one `View` node over their source.
 //!
-//! It also removes `Detach`, which does nothing here, and `Contiguous` of nodes that are in a
-//! row-major buffer anyway, so that later passes need not handle them.
+//! It also removes `Contiguous` of nodes that are in a row-major buffer anyway, so that later passes
+//! need not handle them.
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};
@@ -59,7 +59,6 @@ impl Converter {
         let source = |index: usize| self.converted[&node.src()[index]].clone();
         match op {
             Op::Buffer | Op::Const | Op::Iota => Ok(node.clone()),
-            Op::Detach | Op::Parameter | Op::Function => Ok(source(0)),
             Op::Contiguous => {
                 let source = source(0);
                 Ok(self.in_buffer(source))

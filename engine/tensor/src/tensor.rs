@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
+use crate::gradient::keeping_gradients;
 use crate::placement::check_names;
 use crate::{Element, Error, Scalar};
 
@@ -105,8 +106,7 @@ impl Tensor {
         };
         assert_eq!(node.shape(), Some(&*self.shape), "realising keeps the shape");
         assert_eq!(node.dtype(), self.dtype, "realising keeps the dtype");
-        let is_parameter = before.op() == Op::Parameter && node.op() != Op::Parameter;
-        self.state_mut().node = if is_parameter { before.with_src([node]) } else { node };
+        self.state_mut().node = keeping_gradients(&before, node);
     }
 
     /// The type of the elements.
@@ -220,7 +220,10 @@ pub(crate) fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
 
 /// Returns the buffer that a node is, reshaped or not.
 pub(crate) fn buffer_of(node: &UOp) -> Option<Buffer> {
-    let node = if node.op() == Op::Parameter { &node.src()[0] } else { node };
+    let mut node = node;
+    while matches!(node.op(), Op::Parameter | Op::Function) {
+        node = &node.src()[0];
+    }
     let base = if node.op() == Op::Reshape { &node.src()[0] } else { node };
     match base.arg() {
         Arg::Buffer(buffer) => Some(buffer.clone()),

@@ -18,13 +18,13 @@ pub fn evaluate(
     let mut values: HashMap<UOp, Rc<Elements>> = HashMap::new();
     let mut results = Vec::with_capacity(outputs.len());
     for output in outputs {
-        for node in output.toposort() {
-            if !values.contains_key(&node) {
+        for node in output.value_order() {
+            if !values.contains_key(node) {
                 let value = match node.arg() {
                     Arg::Buffer(buffer) => Rc::new(read(buffer)?),
-                    _ => of_node(&node, &values)?,
+                    _ => of_node(node, &values)?,
                 };
-                values.insert(node, value);
+                values.insert(node.clone(), value);
             }
         }
         results.push(values[output].as_ref().clone());

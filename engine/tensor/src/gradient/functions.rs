@@ -79,8 +79,11 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
     gate.add(&gate.mul(&rest)?.mul(x)?.mul(slope)?)
 }
 
+/// The name of a value that has been computed; its source is the computation.
+pub(super) const COMPUTED: &str = "computed";
+
 /// The rows.
-const ROWS: [Row; 41] = {
+const ROWS: [Row; 42] = {
     use Row::{Call, Unary};
     [
         Unary("abs", |x, _| x.sign()),
@@ -141,6 +144,7 @@ const ROWS: [Row; 41] = {
             let slope = greater(x, 0.0)?.where_(&Tensor::ones(x.dtype(), &[])?, &below)?;
             slope.mul(1.0507)
         }),
+        Call(COMPUTED, |call, g| call.each(&[&|| Ok(g.clone())])),
         // Parameters follow the source.
         Call("leaky_relu", |call, g| {
             let (x, slope) = (call.source(0), call.source(1));

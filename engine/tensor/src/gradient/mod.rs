@@ -153,6 +153,26 @@ impl Tensor {
     }
 }
 
+/// Returns the node of a tensor that has been computed: `value`, through which the gradients of the
+/// node `before` still flow, if it was computed from parameters.
+pub(crate) fn keeping_gradients(before: &UOp, value: UOp) -> UOp {
+    match (before.op(), before.arg()) {
+        (Op::Parameter, _) if value.op() != Op::Parameter => {
+            before.with_src([keeping_gradients(&before.src()[0], value)])
+        }
+        // It was computed before.
+        (Op::Function, Arg::Name(name)) if **name == *functions::COMPUTED => {
+            before.with_src([value, before.src()[1].clone()])
+        }
+        _ if value == *before || !parameter::is_above_parameters(before) => value,
+        _ => {
+            let name = Arg::Name(functions::COMPUTED.into());
+            let node = UOp::new(Op::Function, before.dtype(), [value, before.clone()], name);
+            crate::tensor::with_shape(node)
+        }
+    }
+}
+
 /// Returns whether a node of a graph is the one that a target is, or was before it was realised.
 fn is_same(found: &UOp, target: &UOp) -> bool {
     let are_parameters = found.op() == Op::Parameter && target.op() == Op::Parameter;

@@ -125,6 +125,14 @@ fn requires_grad(state: &RwLock<State>) -> bool {
     state.read().unwrap_or_else(PoisonError::into_inner).requires_grad == Some(true)
 }
 
+/// Returns whether gradients of a node are passed to a parameter.
+pub(super) fn is_above_parameters(node: &UOp) -> bool {
+    let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let are_none = known.is_empty();
+    drop(known);
+    !are_none && !parameters_below(node).is_empty()
+}
+
 /// Returns the parameters that gradients of a node are passed to, with their nodes, each once.
 fn parameters_below(node: &UOp) -> Vec<(UOp, Arc<RwLock<State>>)> {
     let mut found: BTreeMap<i64, &UOp> = BTreeMap::new();
