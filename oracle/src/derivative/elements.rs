@@ -11,7 +11,7 @@ use super::forward::Scheme;
 use super::labels::{Group, Labels};
 use super::rule::{Rule, rule};
 use super::scalars::{Function, Id, Scalars, WIDE};
-use super::{forward, functions};
+use super::{decisions, forward};
 use crate::cast::cast;
 use crate::cell::{Cell, Reason};
 use crate::evaluate::{evaluate_statement, get, literal_cell};
@@ -283,7 +283,7 @@ impl<'a> Elements<'a> {
     }
 
     fn extreme(&mut self, cell: Cell, group: &[Id], is_largest: bool) -> Id {
-        let shares = functions::shares(&self.scalars, group, is_largest);
+        let shares = decisions::shares(&self.scalars, group, is_largest);
         let weight = |share: Result<f64, Reason>| match share {
             Ok(share) => self.scalars.exact(share),
             Err(reason) => self.scalars.unspecified(reason),

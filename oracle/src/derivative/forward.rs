@@ -7,17 +7,36 @@ use std::collections::BinaryHeap;
 use super::scalars::{Id, Scalars};
 use crate::arithmetic::reduction_depth;
 use crate::cell::Reason;
+use crate::format::pow2;
 use crate::reduce::SumDepth;
+
+/// Number of additions of a sum that may be rounded to f16 and bf16: those of uses of a value in
+/// different statements, and of the parts of a reduction.
+const NARROW_ADDITIONS: f64 = 32.0;
+/// Relative error of a rounding to f32.
+const F32_UNIT: f64 = pow2(-24);
 
 /// How an engine may compute.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scheme {
     pub(super) sums: SumDepth,
+    /// Largest relative error of a rounding to a dtype on the way.
+    pub(super) unit: f64,
     /// Smallest magnitude that overflows a dtype on the way.
     pub(super) overflow: f64,
 }
 
 impl Scheme {
+    /// Returns the number of roundings that a term of a sum passes through.
+    fn depth(&self, count: u32) -> f64 {
+        let additions: f64 = match self.sums {
+            SumDepth::Cascaded => reduction_depth(count).into(),
+            SumDepth::Sequential => count.saturating_sub(1).into(),
+        };
+        // In f16 and bf16, long sums are reductions, which are accumulated in f32.
+        additions.min(NARROW_ADDITIONS + additions * F32_UNIT / self.unit.min(1.0))
+    }
+
     /// Returns whether a number of this magnitude may overflow.
     fn may_overflow(&self, magnitude: f64) -> bool {
         magnitude.is_nan() || 2.0 * magnitude >= self.overflow
@@ -69,7 +88,7 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
     let mut steps = steps(scalars, wrt, limit);
     let mut uses = vec![0u32; limit];
     steps.iter().flat_map(|step| &step.links).for_each(|link| uses[link.source] += 1);
-    let costs = costs(&steps, &uses, limit, scheme.sums);
+    let costs = costs(&steps, &uses, limit, scheme);
     let adjoints = adjoint_masses(&steps, of, limit);
     for step in &mut steps {
         for link in &mut step.links {
@@ -81,8 +100,8 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
             link.floors = (adjoint + 1.0) * (link.floors + 1.0);
         }
     }
-    let roundings = of.iter().map(|id| costs[id.index()]).fold(0.0, f64::max)
-        + depth(of.len() as u32, scheme.sums);
+    let roundings =
+        of.iter().map(|id| costs[id.index()]).fold(0.0, f64::max) + scheme.depth(of.len() as u32);
     let mut pass = Pass {
         steps: &steps,
         uses: &uses,
@@ -94,14 +113,6 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
     };
     let directions = wrt.iter().map(|direction| pass.run(scalars, of, *direction)).collect();
     Gradient { directions, roundings }
-}
-
-/// Number of additions that a term of a sum passes through.
-fn depth(count: u32, sums: SumDepth) -> f64 {
-    match sums {
-        SumDepth::Cascaded => reduction_depth(count).into(),
-        SumDepth::Sequential => count.saturating_sub(1).into(),
-    }
 }
 
 /// Returns the scalars below `limit` that depend on `wrt`, in order.
@@ -141,15 +152,15 @@ fn steps(scalars: &mut Scalars, wrt: &[Id], limit: usize) -> Vec<Step> {
 
 /// Returns for each scalar the number of roundings on the way to it: those of the products, and of
 /// the sums in forward and in reverse direction.
-fn costs(steps: &[Step], uses: &[u32], limit: usize, sums: SumDepth) -> Vec<f64> {
+fn costs(steps: &[Step], uses: &[u32], limit: usize, scheme: Scheme) -> Vec<f64> {
     let mut costs = vec![0.0f64; limit];
     for step in steps {
         let on_link = |link: &Link| {
-            let source = costs[link.source] + depth(uses[link.source], sums);
+            let source = costs[link.source] + scheme.depth(uses[link.source]);
             source + 1.0
         };
         let largest = step.links.iter().map(on_link).fold(0.0, f64::max);
-        costs[step.id.index()] = largest + depth(step.links.len() as u32, sums);
+        costs[step.id.index()] = largest + scheme.depth(step.links.len() as u32);
     }
     costs
 }

@@ -7,15 +7,19 @@
 //! `elements` lowers the statements on the way to `scalars`, which refer to the scalars that they
 //! are computed from: which, the definitions in `methods` and `movement` say when they are applied
 //! to `labels` instead of numbers. `functions` has the derivatives of elementwise functions, as
-//! formulas of scalars. `forward` computes the tangents of all scalars for each direction; they
+//! formulas of scalars; `kinks` those of functions that have none at some points. `forward` computes the tangents of all scalars for each direction; they
 //! are scalars too, so that a gradient of a gradient needs no rule of its own.
 //!
 //! A derivative on the way that is infinite, undefined or undecided makes the element unspecified,
 //! also where it does not matter, because 0 times infinity may be NaN in reverse mode.
 
+mod activations;
+mod decisions;
+mod elementary;
 mod elements;
 mod forward;
 mod functions;
+mod kinks;
 mod labels;
 mod rule;
 mod scalars;
@@ -62,7 +66,7 @@ pub(crate) fn gradient(
         return Ok(x.map(x.dtype, |_| Cell::zero(None)));
     }
     let precision = way.precision(values);
-    let scheme = Scheme { sums, overflow: precision.overflow };
+    let scheme = Scheme { sums, unit: precision.unit, overflow: precision.overflow };
     let mut elements = Elements::new(statements, values, scheme);
     for number in 0..=of.0 as usize {
         if way.is_active[number] {
