@@ -6,13 +6,17 @@ use std::collections::BinaryHeap;
 
 use super::scalars::{Id, Scalars};
 use crate::arithmetic::reduction_depth;
-use crate::cell::Reason;
+use crate::cell::{Cell, Reason};
 use crate::format::pow2;
 use crate::reduce::SumDepth;
 
 /// Number of additions of a sum that may be rounded to f16 and bf16: those of uses of a value in
 /// different statements, and of the parts of a reduction.
 const NARROW_ADDITIONS: f64 = 32.0;
+/// Number of tangents that a gradient computes at most.
+const TANGENTS_MAX: usize = 1 << 21;
+/// Number of tangents of a gradient that may have derivatives.
+const KEPT_MAX: usize = 1 << 18;
 /// Relative error of a rounding to f32.
 const F32_UNIT: f64 = pow2(-24);
 
@@ -46,8 +50,10 @@ impl Scheme {
 /// The derivative in a direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
-    /// The derivative; `None` if nothing depends on the direction.
+    /// The derivative; `None` if nothing depends on the direction, or if it is not kept.
     pub(super) total: Option<Id>,
+    /// The number of the derivative; `None` if nothing depends on the direction.
+    pub(super) cell: Option<Cell>,
     /// Sum of the magnitudes of the terms of the derivative.
     pub(super) mass: f64,
     /// Error of the partial derivatives in units of a rounding.
@@ -82,8 +88,15 @@ struct Link {
     check: Result<(), Reason>,
 }
 
-/// Returns the derivatives of the sum of `of` with respect to each of `wrt`.
-pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Scheme) -> Gradient {
+/// Returns the derivatives of the sum of `of` with respect to each of `wrt`. If `is_kept`, they stay
+/// in the arena, so that they have derivatives. Directions beyond a limit of work are unspecified.
+pub(super) fn gradient(
+    scalars: &mut Scalars,
+    of: &[Id],
+    wrt: &[Id],
+    scheme: Scheme,
+    is_kept: bool,
+) -> Gradient {
     let limit = scalars.len();
     let mut steps = steps(scalars, wrt, limit);
     let mut uses = vec![0u32; limit];
@@ -110,8 +123,22 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
         consumers: consumers(&steps, limit),
         tangents: vec![None; limit],
         reached: Vec::new(),
+        counts: vec![0; limit],
+        budget: if is_kept { KEPT_MAX } else { TANGENTS_MAX },
     };
-    let directions = wrt.iter().map(|direction| pass.run(scalars, of, *direction)).collect();
+    of.iter().for_each(|id| pass.counts[id.index()] += 1);
+    let mark = scalars.mark();
+    let mut directions = Vec::with_capacity(wrt.len());
+    for id in wrt {
+        let mut direction = pass.run(scalars, *id);
+        if !is_kept {
+            scalars.truncate(mark);
+            if let Ok(direction) = &mut direction {
+                direction.total = None;
+            }
+        }
+        directions.push(direction);
+    }
     Gradient { directions, roundings }
 }
 
@@ -201,6 +228,10 @@ struct Pass<'a> {
     tangents: Vec<Option<Tangent>>,
     /// The scalars that have tangents.
     reached: Vec<usize>,
+    /// The number of times that a scalar is an element of `of`.
+    counts: Vec<u32>,
+    /// Number of tangents that may still be computed.
+    budget: usize,
 }
 
 /// A tangent, and the bounds of how an engine computes it.
@@ -212,12 +243,7 @@ struct Tangent {
 }
 
 impl Pass<'_> {
-    fn run(
-        &mut self,
-        scalars: &mut Scalars,
-        of: &[Id],
-        direction: Id,
-    ) -> Result<Direction, Reason> {
+    fn run(&mut self, scalars: &mut Scalars, direction: Id) -> Result<Direction, Reason> {
         for index in self.reached.drain(..) {
             self.tangents[index] = None;
         }
@@ -231,12 +257,13 @@ impl Pass<'_> {
                 continue;
             }
             last = Some(number);
+            self.budget = self.budget.checked_sub(1).ok_or(Reason::Unbounded)?;
             let steps = self.steps;
             let step = &steps[number as usize];
             let tangent = self.tangent(scalars, step, &mut floors)?;
             self.reach(step.id.index(), tangent, &mut queue, &mut floors);
         }
-        self.total(scalars, of, floors)
+        self.total(scalars, floors)
     }
 
     /// Sets the tangent of a scalar, and adds the steps that use it to the queue.
@@ -289,28 +316,34 @@ impl Pass<'_> {
         Ok(Tangent { id, mass, error })
     }
 
-    /// Returns the sum of the tangents of `of`.
-    fn total(&self, scalars: &mut Scalars, of: &[Id], floors: f64) -> Result<Direction, Reason> {
-        let tangents: Vec<Tangent> = of.iter().filter_map(|id| self.tangents[id.index()]).collect();
-        let mass = tangents.iter().map(|tangent| tangent.mass).sum();
-        let error = tangents.iter().map(|tangent| tangent.error).sum();
-        let terms: Vec<(Id, Id)> = tangents
-            .iter()
-            .filter(|tangent| tangent.id != Id::ZERO)
-            .map(|tangent| (tangent.id, Id::ONE))
-            .collect();
-        let total = match terms[..] {
-            [] => (!tangents.is_empty()).then_some(Id::ZERO),
-            [(tangent, _)] => Some(tangent),
-            _ => {
-                let found = scalars.terms(&terms);
-                scalars.bounds_mut(found).mass = mass;
-                Some(found)
+    /// Returns the sum of the tangents of the elements whose derivative is taken.
+    fn total(&self, scalars: &mut Scalars, floors: f64) -> Result<Direction, Reason> {
+        let mut found = Direction { total: None, cell: None, mass: 0.0, error: 0.0, floors };
+        let mut terms: Vec<(Id, Id)> = Vec::new();
+        for index in self.reached.iter().copied().filter(|index| self.counts[*index] != 0) {
+            let Some(tangent) = self.tangents[index] else { continue };
+            let count = f64::from(self.counts[index]);
+            found.total = Some(Id::ZERO);
+            found.mass += count * tangent.mass;
+            found.error += count * tangent.error;
+            if tangent.id != Id::ZERO {
+                let weight = scalars.exact(count);
+                terms.push((tangent.id, weight));
             }
-        };
-        if let Some(total) = total {
-            scalars.check(total)?;
         }
-        Ok(Direction { total, mass, error, floors })
+        match terms[..] {
+            [] => {}
+            [(tangent, Id::ONE)] => found.total = Some(tangent),
+            _ => {
+                let total = scalars.terms(&terms);
+                scalars.bounds_mut(total).mass = found.mass;
+                found.total = Some(total);
+            }
+        }
+        if let Some(total) = found.total {
+            scalars.check(total)?;
+            found.cell = Some(scalars.cell(total));
+        }
+        Ok(found)
     }
 }
