@@ -576,8 +576,8 @@ fn a_gradient_introduces_reasons() {
 fn a_gradient_of_many_elements_takes_little_time() {
     let text = "a = input f32[4,8] seeded(1, unit)\nb = input f32[8,32] seeded(2, unit)\n\
                 c = matmul a b\nd = tanh c\ne = mul d d\nf = sub e c\ng = sigmoid f\n\
-                h = sum g axes=[1]\n                i = sub g h\nj = mul i g\nk = permute j axes=[1,0]\nl = exp k\nm = gradient l a\n\
-                output m\n";
+                h = sum g axes=[1]\ni = sub g h\nj = mul i g\nk = permute j axes=[1,0]\n\
+                l = exp k\nm = gradient l a\noutput m\n";
     let program = program(text);
     evaluate(&program).expect("well-formed");
     let start = std::time::Instant::now();

@@ -5,8 +5,8 @@ use gradiff_corpus::Method;
 use super::elementary::one_less_square;
 use super::scalars::{Id, Scalars};
 
-/// Returns the derivative of a function of x that gives `y`; `None` for other functions. `second` is
-/// its argument.
+/// Returns the derivative of a function of x that gives `y`; `None` for other functions. Its
+/// argument is `second`.
 pub(super) fn slope(
     s: &mut Scalars,
     method: Method,

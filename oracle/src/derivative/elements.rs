@@ -59,8 +59,8 @@ impl<'a> Elements<'a> {
         Elements { statements, values, scheme, scalars, inner_roundings: 0.0, known }
     }
 
-    /// Lowers a statement whose sources are lowered, as far as they have derivatives. If `is_named`,
-    /// its elements are scalars of their own, though they may be elements of a source.
+    /// Lowers a statement whose sources are lowered, as far as they have derivatives. If
+    /// `is_named`, no element is that of a source.
     pub(super) fn lower(&mut self, number: usize, is_named: bool) -> Check<()> {
         let id = ValueId(number as u32);
         let value = get(self.values, id)?.clone();

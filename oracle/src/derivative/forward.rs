@@ -88,8 +88,8 @@ struct Link {
     check: Result<(), Reason>,
 }
 
-/// Returns the derivatives of the sum of `of` with respect to each of `wrt`. If `is_kept`, they stay
-/// in the arena, so that they have derivatives. Directions beyond a limit of work are unspecified.
+/// Returns the derivatives of the sum of `of` with respect to each of `wrt`. If `is_kept`, they
+/// stay in the arena, so that they have derivatives. Beyond a limit of work they are unspecified.
 pub(super) fn gradient(
     scalars: &mut Scalars,
     of: &[Id],

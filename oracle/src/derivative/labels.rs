@@ -17,8 +17,8 @@ pub(super) struct Labels {
     elements: Vec<Id>,
 }
 
-/// The terms of an element of a result: pairs of factors, or of an element and `Id::ONE`. `count` is
-/// the number of terms, zeros included.
+/// The terms of an element of a result: pairs of factors, or of an element and `Id::ONE`. Zeros
+/// are left out, but are among the `count` terms.
 #[derive(Clone)]
 pub(super) struct Group {
     pub(super) pairs: Vec<(Id, Id)>,

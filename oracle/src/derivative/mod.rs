@@ -7,9 +7,9 @@
 //! `elements` lowers the statements on the way to `scalars`, which refer to the scalars that they
 //! are computed from: which, the definitions in `methods` and `movement` say when they are applied
 //! to `labels` instead of numbers. `functions` has the derivatives of elementwise functions, as
-//! formulas of scalars; `kinks` those of functions that have none at some points. `forward` computes
-//! the tangents of all scalars for each direction; they are scalars too, so that a gradient of a
-//! gradient needs no rule of its own.
+//! formulas of scalars; `kinks` those of functions that have none at some points. `forward`
+//! computes the tangents of all scalars for each direction; they are scalars too, so that a
+//! gradient of a gradient needs no rule.
 //!
 //! A derivative on the way that is infinite, undefined or undecided makes the element unspecified,
 //! also where it does not matter, because 0 times infinity may be NaN in reverse mode.

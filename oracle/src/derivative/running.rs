@@ -12,8 +12,8 @@ use crate::infer::{Check, resolve_axis};
 use crate::movement::for_each_index;
 use crate::value::Value;
 
-/// Number of elements up to which a sum or extreme refers to all elements so far. A later one refers
-/// to the one before it, for which an engine has fewer roundings than the bounds allow.
+/// Number of elements up to which a sum or extreme refers to all elements so far. A later one
+/// refers to that before it, which allows an engine more roundings than it needs.
 const DIRECT: usize = 64;
 
 impl Elements<'_> {
