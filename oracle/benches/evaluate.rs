@@ -30,6 +30,14 @@ fn bench(criterion: &mut Criterion) {
             bencher.iter(|| evaluate(black_box(&program)));
         });
     }
+    let gradient = program(
+        "a = input f32[4,8] seeded(1, unit)\nb = input f32[8,32] seeded(2, unit)\n\
+         c = matmul a b\nd = tanh c\ne = mul d d\nf = sub e c\ng = sigmoid f\n\
+         h = sum g axes=[1]\ni = sub g h\nj = mul i g\nk = exp j\nl = gradient k a\noutput l",
+    );
+    criterion.bench_function("gradient f32", |bencher| {
+        bencher.iter(|| evaluate(black_box(&gradient)));
+    });
     let integers = program(
         "a = input i32[8,8] seeded(1, small)\nb = input i32[8,8] seeded(2, positive)\n\
          c = floordiv a b\nd = floormod a b\ne = mul c b\nf = add e d\ng = cmpeq f a\n\

@@ -1,6 +1,6 @@
 //! The corpus' gradients have the values that their files expect.
 
-use gradiff_corpus::{Array, Case, DType, Expect, embedded, parse};
+use gradiff_corpus::{Array, Case, DType, Expect, Program, Statement, ValueId, embedded, parse};
 use gradiff_oracle::evaluate;
 
 #[test]
@@ -39,4 +39,46 @@ fn moved(dtype: DType, bits: u64) -> u64 {
         }
         _ => panic!("{} is not in these cases", dtype.name()),
     }
+}
+
+/// Returns the numbers of the inputs of floats.
+fn float_inputs(program: &Program) -> Vec<ValueId> {
+    let is_float = |statement: &Statement| match statement {
+        Statement::Input { dtype, .. } => dtype.is_float(),
+        _ => false,
+    };
+    let numbers = (0..program.statements.len() as u32).map(ValueId);
+    numbers.filter(|id| is_float(&program.statements[id.0 as usize])).collect()
+}
+
+/// Every program of the corpus has gradients: of each output by each input, and of those again.
+#[test]
+fn every_case_has_gradients() {
+    let mut count = 0;
+    for (stem, text) in embedded() {
+        let Ok(file) = parse(text) else { panic!("{stem} is ill-formed") };
+        let Case::Program(program) = &file.case else { continue };
+        let outputs = evaluate(program).unwrap_or_else(|error| panic!("{stem}: {error}"));
+        for (of, expected) in program.outputs.iter().zip(&outputs) {
+            for wrt in float_inputs(program) {
+                if !expected.dtype.is_float() || 4096 < expected.len() {
+                    continue;
+                }
+                let mut program = program.clone();
+                let first = ValueId(program.statements.len() as u32);
+                program.statements.push(Statement::Gradient { of: *of, wrt });
+                program.statements.push(Statement::Gradient { of: first, wrt });
+                program.outputs = vec![first, ValueId(first.0 + 1)];
+                let start = std::time::Instant::now();
+                let found = evaluate(&program).unwrap_or_else(|error| panic!("{stem}: {error}"));
+                assert_eq!(found[0].shape, found[1].shape, "{stem}");
+                let time = start.elapsed();
+                if time.as_millis() > 100 {
+                    println!("{stem}: {time:?}, {} elements", found[0].len());
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 300, "{count} gradients");
 }

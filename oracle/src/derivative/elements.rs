@@ -11,7 +11,7 @@ use super::forward::Scheme;
 use super::labels::{Group, Labels};
 use super::rule::{Rule, rule};
 use super::scalars::{Function, Id, Scalars, WIDE};
-use super::{forward, functions};
+use super::{decisions, forward};
 use crate::cast::cast;
 use crate::cell::{Cell, Reason};
 use crate::evaluate::{evaluate_statement, get, literal_cell};
@@ -59,8 +59,8 @@ impl<'a> Elements<'a> {
         Elements { statements, values, scheme, scalars, inner_roundings: 0.0, known }
     }
 
-    /// Lowers a statement whose sources are lowered, as far as they have derivatives. If `is_named`,
-    /// its elements are scalars of their own, though they may be elements of a source.
+    /// Lowers a statement whose sources are lowered, as far as they have derivatives. If
+    /// `is_named`, no element is that of a source.
     pub(super) fn lower(&mut self, number: usize, is_named: bool) -> Check<()> {
         let id = ValueId(number as u32);
         let value = get(self.values, id)?.clone();
@@ -135,7 +135,7 @@ impl<'a> Elements<'a> {
         Ok(Broadcast { sources })
     }
 
-    fn copy(&mut self, cell: Cell, id: Id) -> Id {
+    pub(super) fn copy(&mut self, cell: Cell, id: Id) -> Id {
         self.scalars.covered_terms(cell, &[(id, Id::ONE)])
     }
 
@@ -265,7 +265,7 @@ impl<'a> Elements<'a> {
         Ok(groups.iter().zip(cells).map(element).collect())
     }
 
-    fn sum(&mut self, cell: Cell, group: &[Id]) -> Id {
+    pub(super) fn sum(&mut self, cell: Cell, group: &[Id]) -> Id {
         let pairs: Vec<(Id, Id)> = group.iter().map(|id| (*id, Id::ONE)).collect();
         self.scalars.covered_terms(cell, &pairs)
     }
@@ -283,7 +283,17 @@ impl<'a> Elements<'a> {
     }
 
     fn extreme(&mut self, cell: Cell, group: &[Id], is_largest: bool) -> Id {
-        let shares = functions::shares(&self.scalars, group, is_largest);
+        let shares = decisions::shares(&self.scalars, group, is_largest);
+        self.shared(cell, group, shares)
+    }
+
+    /// Adds the extreme of a group whose elements have these shares of the derivative.
+    pub(super) fn shared(
+        &mut self,
+        cell: Cell,
+        group: &[Id],
+        shares: Vec<Result<f64, Reason>>,
+    ) -> Id {
         let weight = |share: Result<f64, Reason>| match share {
             Ok(share) => self.scalars.exact(share),
             Err(reason) => self.scalars.unspecified(reason),
@@ -305,11 +315,13 @@ impl<'a> Elements<'a> {
             }
         }
         let moved = evaluate_statement(statement, self.scheme.sums, &values)?;
-        Ok(moved.cells.iter().map(|label| self.labelled(&labels, *label)).collect())
-    }
-
-    fn labelled(&mut self, labels: &Labels, label: Cell) -> Id {
-        labels.element(label).unwrap_or_else(|reason| self.unknown(reason, labels.elements()))
+        let mut unknown = None;
+        let element = |label: &Cell| {
+            labels.element(*label).unwrap_or_else(|reason| {
+                *unknown.get_or_insert_with(|| self.unknown(reason, labels.elements()))
+            })
+        };
+        Ok(moved.cells.iter().map(element).collect())
     }
 
     fn method(
@@ -330,7 +342,8 @@ impl<'a> Elements<'a> {
             }
             Rule::Function => self.function(method, srcs, args, value)?,
             Rule::Positions(positions) => self.positions(positions, srcs, args)?,
-            Rule::Sums | Rule::Means | Rule::Products | Rule::Pairs | Rule::Extremes { .. } => {
+            Rule::Running(running) => self.running(running, srcs[0], args, value)?,
+            Rule::Sums | Rule::Means | Rule::Pairs | Rule::Extremes { .. } => {
                 self.grouped(method, srcs, args, value)?
             }
         }))
@@ -408,9 +421,10 @@ impl<'a> Elements<'a> {
         let groups =
             labels.groups(method, Call { srcs: &sources, args, sums: self.scheme.sums })?;
         let cells = wide_cells(value, value.dtype);
+        let mut unknown = None;
         let element = |(group, cell)| match group {
             Ok(group) => self.element(rule, cell, &group),
-            Err(reason) => self.unknown(reason, labels.elements()),
+            Err(reason) => *unknown.get_or_insert_with(|| self.unknown(reason, labels.elements())),
         };
         Ok(groups.into_iter().zip(cells).map(element).collect())
     }
@@ -419,7 +433,6 @@ impl<'a> Elements<'a> {
     fn element(&mut self, rule: Rule, cell: Cell, group: &Group) -> Id {
         let alone: Vec<Id> = group.pairs.iter().map(|(id, _)| *id).collect();
         match rule {
-            Rule::Products => self.product(cell, &alone),
             Rule::Extremes { is_largest } => self.extreme(cell, &alone, is_largest),
             Rule::Means => {
                 let weight = self.scalars.constant(1.0 / group.count as f64);
@@ -433,26 +446,28 @@ impl<'a> Elements<'a> {
     /// The elements of a gradient.
     fn gradient(&mut self, of: ValueId, wrt: ValueId, value: &Value) -> Check<Vec<Id>> {
         let (of, wrt) = (self.ids(of)?, self.ids(wrt)?);
-        let found = forward::gradient(&mut self.scalars, &of, &wrt, self.scheme);
+        let found = forward::gradient(&mut self.scalars, &of, &wrt, self.scheme, true);
         self.inner_roundings += found.roundings;
         let sources = [&of[..], &wrt[..]].concat();
         let cells = wide_cells(value, value.dtype);
-        let element =
-            |(direction, cell): (Result<forward::Direction, Reason>, Cell)| match direction
-                .and_then(|direction| match cell {
-                    Cell::Unspecified(reason) => Err(reason),
-                    _ => Ok(direction.total),
-                }) {
+        let mut unknown = None;
+        let element = |(direction, cell): (Result<forward::Direction, Reason>, Cell)| {
+            let total = match cell {
+                Cell::Unspecified(reason) => Err(reason),
+                _ => direction.map(|direction| direction.total),
+            };
+            match total {
                 Ok(Some(total)) => self.copy(cell, total),
                 Ok(None) => Id::ZERO,
-                Err(reason) => self.unknown(reason, &sources),
-            };
+                Err(reason) => *unknown.get_or_insert_with(|| self.unknown(reason, &sources)),
+            }
+        };
         Ok(found.directions.into_iter().zip(cells).map(element).collect())
     }
 }
 
 /// Returns the elements of a value as f64, by way of the dtype that it is promoted to.
-fn wide_cells(value: &Value, dtype: DType) -> Vec<Cell> {
+pub(super) fn wide_cells(value: &Value, dtype: DType) -> Vec<Cell> {
     let from = value.dtype;
     value.cells.iter().map(|cell| cast(dtype, WIDE, cast(from, dtype, *cell))).collect()
 }

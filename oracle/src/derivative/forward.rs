@@ -6,18 +6,41 @@ use std::collections::BinaryHeap;
 
 use super::scalars::{Id, Scalars};
 use crate::arithmetic::reduction_depth;
-use crate::cell::Reason;
+use crate::cell::{Cell, Reason};
+use crate::format::pow2;
 use crate::reduce::SumDepth;
+
+/// Number of additions of a sum that may be rounded to f16 and bf16: those of uses of a value in
+/// different statements, and of the parts of a reduction.
+const NARROW_ADDITIONS: f64 = 32.0;
+/// Number of tangents that a gradient computes at most.
+const TANGENTS_MAX: usize = 1 << 21;
+/// Number of tangents of a gradient that may have derivatives.
+const KEPT_MAX: usize = 1 << 18;
+/// Relative error of a rounding to f32.
+const F32_UNIT: f64 = pow2(-24);
 
 /// How an engine may compute.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scheme {
     pub(super) sums: SumDepth,
+    /// Largest relative error of a rounding to a dtype on the way.
+    pub(super) unit: f64,
     /// Smallest magnitude that overflows a dtype on the way.
     pub(super) overflow: f64,
 }
 
 impl Scheme {
+    /// Returns the number of roundings that a term of a sum passes through.
+    fn depth(&self, count: u32) -> f64 {
+        let additions: f64 = match self.sums {
+            SumDepth::Cascaded => reduction_depth(count).into(),
+            SumDepth::Sequential => count.saturating_sub(1).into(),
+        };
+        // In f16 and bf16, long sums are reductions, which are accumulated in f32.
+        additions.min(NARROW_ADDITIONS + additions * F32_UNIT / self.unit.min(1.0))
+    }
+
     /// Returns whether a number of this magnitude may overflow.
     fn may_overflow(&self, magnitude: f64) -> bool {
         magnitude.is_nan() || 2.0 * magnitude >= self.overflow
@@ -27,8 +50,10 @@ impl Scheme {
 /// The derivative in a direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
-    /// The derivative; `None` if nothing depends on the direction.
+    /// The derivative; `None` if nothing depends on the direction, or if it is not kept.
     pub(super) total: Option<Id>,
+    /// The number of the derivative; `None` if nothing depends on the direction.
+    pub(super) cell: Option<Cell>,
     /// Sum of the magnitudes of the terms of the derivative.
     pub(super) mass: f64,
     /// Error of the partial derivatives in units of a rounding.
@@ -63,13 +88,20 @@ struct Link {
     check: Result<(), Reason>,
 }
 
-/// Returns the derivatives of the sum of `of` with respect to each of `wrt`.
-pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Scheme) -> Gradient {
+/// Returns the derivatives of the sum of `of` with respect to each of `wrt`. If `is_kept`, they
+/// stay in the arena, so that they have derivatives. Beyond a limit of work they are unspecified.
+pub(super) fn gradient(
+    scalars: &mut Scalars,
+    of: &[Id],
+    wrt: &[Id],
+    scheme: Scheme,
+    is_kept: bool,
+) -> Gradient {
     let limit = scalars.len();
     let mut steps = steps(scalars, wrt, limit);
     let mut uses = vec![0u32; limit];
     steps.iter().flat_map(|step| &step.links).for_each(|link| uses[link.source] += 1);
-    let costs = costs(&steps, &uses, limit, scheme.sums);
+    let costs = costs(&steps, &uses, limit, scheme);
     let adjoints = adjoint_masses(&steps, of, limit);
     for step in &mut steps {
         for link in &mut step.links {
@@ -81,8 +113,8 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
             link.floors = (adjoint + 1.0) * (link.floors + 1.0);
         }
     }
-    let roundings = of.iter().map(|id| costs[id.index()]).fold(0.0, f64::max)
-        + depth(of.len() as u32, scheme.sums);
+    let roundings =
+        of.iter().map(|id| costs[id.index()]).fold(0.0, f64::max) + scheme.depth(of.len() as u32);
     let mut pass = Pass {
         steps: &steps,
         uses: &uses,
@@ -91,17 +123,23 @@ pub(super) fn gradient(scalars: &mut Scalars, of: &[Id], wrt: &[Id], scheme: Sch
         consumers: consumers(&steps, limit),
         tangents: vec![None; limit],
         reached: Vec::new(),
+        counts: vec![0; limit],
+        budget: if is_kept { KEPT_MAX } else { TANGENTS_MAX },
     };
-    let directions = wrt.iter().map(|direction| pass.run(scalars, of, *direction)).collect();
-    Gradient { directions, roundings }
-}
-
-/// Number of additions that a term of a sum passes through.
-fn depth(count: u32, sums: SumDepth) -> f64 {
-    match sums {
-        SumDepth::Cascaded => reduction_depth(count).into(),
-        SumDepth::Sequential => count.saturating_sub(1).into(),
+    of.iter().for_each(|id| pass.counts[id.index()] += 1);
+    let mark = scalars.mark();
+    let mut directions = Vec::with_capacity(wrt.len());
+    for id in wrt {
+        let mut direction = pass.run(scalars, *id);
+        if !is_kept {
+            scalars.truncate(mark);
+            if let Ok(direction) = &mut direction {
+                direction.total = None;
+            }
+        }
+        directions.push(direction);
     }
+    Gradient { directions, roundings }
 }
 
 /// Returns the scalars below `limit` that depend on `wrt`, in order.
@@ -141,15 +179,15 @@ fn steps(scalars: &mut Scalars, wrt: &[Id], limit: usize) -> Vec<Step> {
 
 /// Returns for each scalar the number of roundings on the way to it: those of the products, and of
 /// the sums in forward and in reverse direction.
-fn costs(steps: &[Step], uses: &[u32], limit: usize, sums: SumDepth) -> Vec<f64> {
+fn costs(steps: &[Step], uses: &[u32], limit: usize, scheme: Scheme) -> Vec<f64> {
     let mut costs = vec![0.0f64; limit];
     for step in steps {
         let on_link = |link: &Link| {
-            let source = costs[link.source] + depth(uses[link.source], sums);
+            let source = costs[link.source] + scheme.depth(uses[link.source]);
             source + 1.0
         };
         let largest = step.links.iter().map(on_link).fold(0.0, f64::max);
-        costs[step.id.index()] = largest + depth(step.links.len() as u32, sums);
+        costs[step.id.index()] = largest + scheme.depth(step.links.len() as u32);
     }
     costs
 }
@@ -190,6 +228,10 @@ struct Pass<'a> {
     tangents: Vec<Option<Tangent>>,
     /// The scalars that have tangents.
     reached: Vec<usize>,
+    /// The number of times that a scalar is an element of `of`.
+    counts: Vec<u32>,
+    /// Number of tangents that may still be computed.
+    budget: usize,
 }
 
 /// A tangent, and the bounds of how an engine computes it.
@@ -201,12 +243,7 @@ struct Tangent {
 }
 
 impl Pass<'_> {
-    fn run(
-        &mut self,
-        scalars: &mut Scalars,
-        of: &[Id],
-        direction: Id,
-    ) -> Result<Direction, Reason> {
+    fn run(&mut self, scalars: &mut Scalars, direction: Id) -> Result<Direction, Reason> {
         for index in self.reached.drain(..) {
             self.tangents[index] = None;
         }
@@ -220,12 +257,13 @@ impl Pass<'_> {
                 continue;
             }
             last = Some(number);
+            self.budget = self.budget.checked_sub(1).ok_or(Reason::Unbounded)?;
             let steps = self.steps;
             let step = &steps[number as usize];
             let tangent = self.tangent(scalars, step, &mut floors)?;
             self.reach(step.id.index(), tangent, &mut queue, &mut floors);
         }
-        self.total(scalars, of, floors)
+        self.total(scalars, floors)
     }
 
     /// Sets the tangent of a scalar, and adds the steps that use it to the queue.
@@ -278,28 +316,34 @@ impl Pass<'_> {
         Ok(Tangent { id, mass, error })
     }
 
-    /// Returns the sum of the tangents of `of`.
-    fn total(&self, scalars: &mut Scalars, of: &[Id], floors: f64) -> Result<Direction, Reason> {
-        let tangents: Vec<Tangent> = of.iter().filter_map(|id| self.tangents[id.index()]).collect();
-        let mass = tangents.iter().map(|tangent| tangent.mass).sum();
-        let error = tangents.iter().map(|tangent| tangent.error).sum();
-        let terms: Vec<(Id, Id)> = tangents
-            .iter()
-            .filter(|tangent| tangent.id != Id::ZERO)
-            .map(|tangent| (tangent.id, Id::ONE))
-            .collect();
-        let total = match terms[..] {
-            [] => (!tangents.is_empty()).then_some(Id::ZERO),
-            [(tangent, _)] => Some(tangent),
-            _ => {
-                let found = scalars.terms(&terms);
-                scalars.bounds_mut(found).mass = mass;
-                Some(found)
+    /// Returns the sum of the tangents of the elements whose derivative is taken.
+    fn total(&self, scalars: &mut Scalars, floors: f64) -> Result<Direction, Reason> {
+        let mut found = Direction { total: None, cell: None, mass: 0.0, error: 0.0, floors };
+        let mut terms: Vec<(Id, Id)> = Vec::new();
+        for index in self.reached.iter().copied().filter(|index| self.counts[*index] != 0) {
+            let Some(tangent) = self.tangents[index] else { continue };
+            let count = f64::from(self.counts[index]);
+            found.total = Some(Id::ZERO);
+            found.mass += count * tangent.mass;
+            found.error += count * tangent.error;
+            if tangent.id != Id::ZERO {
+                let weight = scalars.exact(count);
+                terms.push((tangent.id, weight));
             }
-        };
-        if let Some(total) = total {
-            scalars.check(total)?;
         }
-        Ok(Direction { total, mass, error, floors })
+        match terms[..] {
+            [] => {}
+            [(tangent, Id::ONE)] => found.total = Some(tangent),
+            _ => {
+                let total = scalars.terms(&terms);
+                scalars.bounds_mut(total).mass = found.mass;
+                found.total = Some(total);
+            }
+        }
+        if let Some(total) = found.total {
+            scalars.check(total)?;
+            found.cell = Some(scalars.cell(total));
+        }
+        Ok(found)
     }
 }

@@ -9,7 +9,7 @@ use super::scalars::Id;
 use crate::cell::{Cell, Reason};
 use crate::infer::Check;
 use crate::methods::pooling::{Part, over_windows};
-use crate::methods::{Call, cumulative, indexing, products, reduction};
+use crate::methods::{Call, indexing, products, reduction};
 use crate::value::Value;
 
 /// The labelled elements. Label 0 is a zero that the definition adds.
@@ -17,8 +17,8 @@ pub(super) struct Labels {
     elements: Vec<Id>,
 }
 
-/// The terms of an element of a result: pairs of factors, of elements and `Id::ONE`, or the reason
-/// why they are unknown. `count` is the number of terms, zeros included.
+/// The terms of an element of a result: pairs of factors, or of an element and `Id::ONE`. Zeros
+/// are left out, but are among the `count` terms.
 #[derive(Clone)]
 pub(super) struct Group {
     pub(super) pairs: Vec<(Id, Id)>,
@@ -52,6 +52,11 @@ impl Labels {
         }
     }
 
+    /// Returns the element of a label that is data.
+    fn known(&self, label: Cell) -> Id {
+        self.element(label).expect("labels that are data are specified")
+    }
+
     /// Returns for each element of a method's result the group that it is made of. The data among
     /// the sources of `call` are labels.
     pub(super) fn groups(
@@ -60,19 +65,21 @@ impl Labels {
         call: Call<'_>,
     ) -> Check<Vec<Result<Group, Reason>>> {
         let found = RefCell::new(Vec::new());
-        let record = |pairs: Vec<(Cell, Cell)>, count: usize| {
+        // A factor that the definition adds is a zero, which makes no term.
+        let record = |pairs: &mut dyn Iterator<Item = (Id, Id)>, count: usize| {
+            let pairs = pairs.filter(|pair| pair.0 != Id::ZERO).collect();
             let mut groups = found.borrow_mut();
-            groups.push((pairs, count));
+            groups.push(Group { pairs, count });
             Cell::Int(groups.len() as u64 - 1)
         };
         let alone = |cells: &[Cell]| {
-            record(cells.iter().map(|cell| (*cell, Cell::Int(u64::MAX))).collect(), cells.len())
+            record(&mut cells.iter().map(|cell| (self.known(*cell), Id::ONE)), cells.len())
         };
-        let paired = |_: DType, pairs: &[(Cell, Cell)]| record(pairs.to_vec(), pairs.len());
+        let paired = |_: DType, pairs: &[(Cell, Cell)]| {
+            let known = |(a, b): &(Cell, Cell)| (self.known(*a), self.known(*b));
+            record(&mut pairs.iter().map(known), pairs.len())
+        };
         let cells = match method {
-            Method::Cumsum | Method::Cumprod | Method::Cummax | Method::Cummin => {
-                cumulative::prefixes(call, &alone)?
-            }
             Method::Min => {
                 let (axes, keepdim) = (call.args.ints(0), call.args.flag(1));
                 let value =
@@ -82,15 +89,15 @@ impl Labels {
             Method::MaxPool2d | Method::AvgPool2d => {
                 let counts_padding = method == Method::AvgPool2d && call.args.flag(5);
                 let value = over_windows(call, |parts| {
-                    let elements: Vec<(Cell, Cell)> = parts
+                    let elements: Vec<Cell> = parts
                         .iter()
                         .filter_map(|part| match part {
-                            Part::Element(cell) => Some((*cell, Cell::Int(u64::MAX))),
+                            Part::Element(cell) => Some(*cell),
                             Part::Padding => None,
                         })
                         .collect();
                     let count = if counts_padding { parts.len() } else { elements.len() };
-                    record(elements, count)
+                    record(&mut elements.iter().map(|cell| (self.known(*cell), Id::ONE)), count)
                 })?;
                 value.cells.to_vec()
             }
@@ -107,23 +114,11 @@ impl Labels {
             _ => return Err(format!("{} has no groups", method.row().name)),
         };
         let groups = found.into_inner();
-        Ok(cells.into_iter().map(|cell| self.group(cell, &groups)).collect())
-    }
-
-    fn group(&self, cell: Cell, groups: &[(Vec<(Cell, Cell)>, usize)]) -> Result<Group, Reason> {
-        let number = match cell {
-            Cell::Int(number) => number as usize,
-            Cell::Unspecified(reason) => return Err(reason),
+        let group = |cell: Cell| match cell {
+            Cell::Int(number) => Ok(groups[number as usize].clone()),
+            Cell::Unspecified(reason) => Err(reason),
             Cell::Real(_) | Cell::Inf { .. } | Cell::Nan(_) => panic!("{cell:?} is no number"),
         };
-        let (labels, count) = &groups[number];
-        let factor = |cell: Cell| match cell {
-            Cell::Int(u64::MAX) => Ok(Id::ONE),
-            _ => self.element(cell),
-        };
-        let pairs = labels.iter().map(|(a, b)| Ok((factor(*a)?, factor(*b)?)));
-        // A factor that the definition adds is a zero.
-        let is_term = |pair: &Result<(Id, Id), Reason>| !matches!(pair, Ok((Id::ZERO, _)));
-        Ok(Group { pairs: pairs.filter(is_term).collect::<Result<_, _>>()?, count: *count })
+        Ok(cells.into_iter().map(group).collect())
     }
 }

@@ -7,17 +7,23 @@
 //! `elements` lowers the statements on the way to `scalars`, which refer to the scalars that they
 //! are computed from: which, the definitions in `methods` and `movement` say when they are applied
 //! to `labels` instead of numbers. `functions` has the derivatives of elementwise functions, as
-//! formulas of scalars. `forward` computes the tangents of all scalars for each direction; they
-//! are scalars too, so that a gradient of a gradient needs no rule of its own.
+//! formulas of scalars; `kinks` those of functions that have none at some points. `forward`
+//! computes the tangents of all scalars for each direction; they are scalars too, so that a
+//! gradient of a gradient needs no rule.
 //!
 //! A derivative on the way that is infinite, undefined or undecided makes the element unspecified,
 //! also where it does not matter, because 0 times infinity may be NaN in reverse mode.
 
+mod activations;
+mod decisions;
+mod elementary;
 mod elements;
 mod forward;
 mod functions;
+mod kinks;
 mod labels;
 mod rule;
+mod running;
 mod scalars;
 
 use gradiff_corpus::{DType, Statement, ValueId};
@@ -32,7 +38,7 @@ use crate::reduce::SumDepth;
 use crate::value::Value;
 use elements::Elements;
 use forward::{Direction, Scheme};
-use scalars::{Scalars, WIDE};
+use scalars::WIDE;
 
 /// Covers the roundings of the f64 arithmetic that computes the bounds.
 const SLACK: f64 = 1.01;
@@ -62,7 +68,7 @@ pub(crate) fn gradient(
         return Ok(x.map(x.dtype, |_| Cell::zero(None)));
     }
     let precision = way.precision(values);
-    let scheme = Scheme { sums, overflow: precision.overflow };
+    let scheme = Scheme { sums, unit: precision.unit, overflow: precision.overflow };
     let mut elements = Elements::new(statements, values, scheme);
     for number in 0..=of.0 as usize {
         if way.is_active[number] {
@@ -70,10 +76,10 @@ pub(crate) fn gradient(
         }
     }
     let (of, wrt) = (elements.ids(of)?, elements.ids(wrt)?);
-    let found = forward::gradient(&mut elements.scalars, &of, &wrt, scheme);
+    let found = forward::gradient(&mut elements.scalars, &of, &wrt, scheme, false);
     let roundings = found.roundings + elements.inner_roundings;
     let cells = found.directions.into_iter().map(|direction| match direction {
-        Ok(direction) => precision.result(&elements.scalars, x.dtype, direction, roundings),
+        Ok(direction) => precision.result(x.dtype, direction, roundings),
         Err(reason) => Cell::Unspecified(reason),
     });
     Ok(Value::new(x.dtype, x.shape.clone(), cells.collect()))
@@ -156,16 +162,11 @@ impl Way {
 
 impl Precision {
     /// Returns the element of a gradient.
-    fn result(
-        &self,
-        scalars: &Scalars,
-        dtype: DType,
-        direction: Direction,
-        roundings: f64,
-    ) -> Cell {
-        let Some(total) = direction.total else { return Cell::zero(None) };
-        let Cell::Real(real) = scalars.cell(total) else {
-            return Cell::Unspecified(Reason::Derivative);
+    fn result(&self, dtype: DType, direction: Direction, roundings: f64) -> Cell {
+        let real = match direction.cell {
+            Some(Cell::Real(real)) => real,
+            Some(_) => return Cell::Unspecified(Reason::Derivative),
+            None => return Cell::zero(None),
         };
         if real.is_zero() && direction.mass == 0.0 && direction.error == 0.0 {
             return Cell::zero(None);

@@ -17,8 +17,6 @@ pub(super) enum Rule {
     Sums,
     /// Means of the elements of windows.
     Means,
-    /// Products of elements of groups.
-    Products,
     /// Sums of products of the two sources.
     Pairs,
     /// The largest or smallest element of groups; equal ones share the derivative equally.
@@ -26,8 +24,21 @@ pub(super) enum Rule {
         /// Whether it is the largest one.
         is_largest: bool,
     },
+    /// A function of the elements so far along an axis.
+    Running(Running),
     /// Elements of the source at positions, which another method gives.
     Positions(Method),
+}
+
+/// A function of the elements so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Running {
+    Sum,
+    Product,
+    /// As [`Rule::Extremes`].
+    Largest,
+    /// As [`Rule::Extremes`].
+    Smallest,
 }
 
 /// Returns the rule of a method.
@@ -35,10 +46,13 @@ pub(super) fn rule(method: Method) -> Rule {
     const LARGEST: Rule = Rule::Extremes { is_largest: true };
     const SMALLEST: Rule = Rule::Extremes { is_largest: false };
     match method {
-        Method::Cumsum | Method::ScatterAdd => Rule::Sums,
-        Method::Cumprod => Rule::Products,
-        Method::Cummax | Method::MaxPool2d | Method::ScatterAmax => LARGEST,
-        Method::Cummin | Method::Min => SMALLEST,
+        Method::Cumsum => Rule::Running(Running::Sum),
+        Method::Cumprod => Rule::Running(Running::Product),
+        Method::Cummax => Rule::Running(Running::Largest),
+        Method::Cummin => Rule::Running(Running::Smallest),
+        Method::ScatterAdd => Rule::Sums,
+        Method::MaxPool2d | Method::ScatterAmax => LARGEST,
+        Method::Min => SMALLEST,
         Method::AvgPool2d => Rule::Means,
         Method::Matmul | Method::Conv2d | Method::ConvTranspose2d => Rule::Pairs,
         Method::MaskedFill => Rule::Selection,

@@ -106,6 +106,17 @@ impl Scalars {
         self.scalars.len()
     }
 
+    /// Returns a state of the arena for [`Scalars::truncate`].
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.scalars.len(), self.pairs.len())
+    }
+
+    /// Removes the scalars that were added since `mark`; no scalar before may refer to them.
+    pub(super) fn truncate(&mut self, (scalars, pairs): (usize, usize)) {
+        self.scalars.truncate(scalars);
+        self.pairs.truncate(pairs);
+    }
+
     /// Returns the scalar with this number.
     pub(super) fn id(&self, index: usize) -> Id {
         assert!(index < self.scalars.len(), "there is no scalar {index}");

@@ -26,14 +26,6 @@ pub(super) fn largest(call: Call<'_>) -> Check<Value> {
 
 fn running(call: Call<'_>, op: ReduceOp) -> Check<Value> {
     let x = call.srcs[0];
-    let combine = |so_far: &[Cell]| reduce(op, call.sums, x.dtype, so_far);
-    let cells = prefixes(call, &combine)?;
-    Ok(Value::new(reduced(op, x.dtype), x.shape.clone(), cells))
-}
-
-/// Returns for each element a function of those up to it along the axis.
-pub(crate) fn prefixes(call: Call<'_>, combine: &dyn Fn(&[Cell]) -> Cell) -> Check<Vec<Cell>> {
-    let x = call.srcs[0];
     let axis = resolve_axis(call.args.int(0), x.shape.len())?;
     let stride: usize = x.shape[axis + 1..].iter().product();
     let mut cells = Vec::with_capacity(x.cells.len());
@@ -41,7 +33,7 @@ pub(crate) fn prefixes(call: Call<'_>, combine: &dyn Fn(&[Cell]) -> Cell) -> Che
         let count = index[axis] + 1;
         let first = cells.len() - index[axis] * stride;
         let so_far: Vec<Cell> = (0..count).map(|i| x.cells[first + i * stride]).collect();
-        cells.push(combine(&so_far));
+        cells.push(reduce(op, call.sums, x.dtype, &so_far));
     });
-    Ok(cells)
+    Ok(Value::new(reduced(op, x.dtype), x.shape.clone(), cells))
 }

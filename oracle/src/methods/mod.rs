@@ -5,7 +5,7 @@
 pub(crate) mod activation;
 mod approximation;
 mod creation;
-pub(crate) mod cumulative;
+mod cumulative;
 pub(crate) mod elementary;
 pub(crate) mod elementwise;
 pub(crate) mod indexing;

@@ -1,0 +1,77 @@
+//! Functions of the elements so far along an axis.
+
+use gradiff_corpus::{Args, ValueId};
+
+use super::decisions::shares;
+use super::elements::{Elements, wide_cells};
+use super::rule::Running;
+use super::scalars::Id;
+use crate::cell::Reason;
+use crate::evaluate::get;
+use crate::infer::{Check, resolve_axis};
+use crate::movement::for_each_index;
+use crate::value::Value;
+
+/// Number of elements up to which a sum or extreme refers to all elements so far. A later one
+/// refers to that before it, which allows an engine more roundings than it needs.
+const DIRECT: usize = 64;
+
+impl Elements<'_> {
+    pub(super) fn running(
+        &mut self,
+        running: Running,
+        src: ValueId,
+        args: Args<'_>,
+        value: &Value,
+    ) -> Check<Vec<Id>> {
+        let shape = get(self.values, src)?.shape.clone();
+        let axis = resolve_axis(args.int(0), shape.len())?;
+        let stride: usize = shape[axis + 1..].iter().product();
+        let ids = self.ids(src)?;
+        let mut cells = wide_cells(value, value.dtype).into_iter();
+        let mut found: Vec<Id> = Vec::with_capacity(ids.len());
+        // Numbers of elements that equal the extreme so far.
+        let mut ties: Vec<usize> = Vec::with_capacity(ids.len());
+        for_each_index(&shape, |index| {
+            let (at, number) = (found.len(), index[axis]);
+            let cell = cells.next().expect("the result has the shape of the source");
+            let so_far: Vec<Id> = match number < DIRECT {
+                true => (0..=number).rev().map(|i| ids[at - i * stride]).collect(),
+                false => vec![found[at - stride], ids[at]],
+            };
+            let before = if number < DIRECT { 1 } else { ties[at - stride] };
+            let mut tie = 1;
+            found.push(match running {
+                Running::Sum => self.sum(cell, &so_far),
+                Running::Product if number == 0 => self.copy(cell, ids[at]),
+                Running::Product => {
+                    self.scalars.covered_terms(cell, &[(found[at - stride], ids[at])])
+                }
+                Running::Largest | Running::Smallest => {
+                    let shares = shares(&self.scalars, &so_far, running == Running::Largest);
+                    let shares = weighted(shares, before);
+                    tie = shares.iter().filter(|share| matches!(share, Ok(x) if *x > 0.0)).count();
+                    if number >= DIRECT && tie == 2 {
+                        tie = before + 1;
+                    } else if number >= DIRECT && matches!(shares[0], Ok(1.0)) {
+                        tie = before;
+                    }
+                    self.shared(cell, &so_far, shares)
+                }
+            });
+            ties.push(tie.max(1));
+        });
+        Ok(found)
+    }
+}
+
+/// Weights two equal elements, the first of which stands for `before` elements.
+fn weighted(shares: Vec<Result<f64, Reason>>, before: usize) -> Vec<Result<f64, Reason>> {
+    match shares[..] {
+        [Ok(first), Ok(second)] if first == second && before > 1 => {
+            let count = before as f64 + 1.0;
+            vec![Ok(before as f64 / count), Ok(1.0 / count)]
+        }
+        _ => shares,
+    }
+}
