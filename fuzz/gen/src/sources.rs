@@ -103,7 +103,8 @@ impl<C: Choices> Builder<'_, C> {
             Lane::Movement => [None, Some(Small), Some(Positive), Some(Unit), Some(Dyadic)],
             Lane::State => [Some(Small), Some(Unit), None, Some(Positive), Some(Wide)],
             Lane::Methods => [Some(Small), Some(Unit), None, Some(Special), Some(Dyadic)],
-            Lane::Gradients => [Some(Unit), Some(Small), Some(Dyadic), Some(Positive), Some(Unit)],
+            // Small numbers have ties, and zeros, where functions have kinks.
+            Lane::Gradients => [Some(Small), Some(Unit), Some(Small), Some(Dyadic), Some(Positive)],
             Lane::Idioms => [Some(Small), Some(Unit), Some(Dyadic), Some(Positive), Some(Unit)],
             Lane::Edges => [Some(Special), Some(Wide), Some(Small), Some(Special), Some(Unit)],
         };

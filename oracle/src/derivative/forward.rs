@@ -165,7 +165,8 @@ fn steps(scalars: &mut Scalars, wrt: &[Id], limit: usize) -> Vec<Step> {
             Link {
                 source: source.index(),
                 partial,
-                is_zero: scalars.is_zero(partial),
+                // A number that happens to be 0 may have derivatives that are not.
+                is_zero: partial == Id::ZERO,
                 mass: bounds.mass,
                 error: bounds.error,
                 floors: bounds.floors,

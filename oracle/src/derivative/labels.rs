@@ -65,9 +65,8 @@ impl Labels {
         call: Call<'_>,
     ) -> Check<Vec<Result<Group, Reason>>> {
         let found = RefCell::new(Vec::new());
-        // A factor that the definition adds is a zero, which makes no term.
         let record = |pairs: &mut dyn Iterator<Item = (Id, Id)>, count: usize| {
-            let pairs = pairs.filter(|pair| pair.0 != Id::ZERO).collect();
+            let pairs = pairs.collect();
             let mut groups = found.borrow_mut();
             groups.push(Group { pairs, count });
             Cell::Int(groups.len() as u64 - 1)
@@ -77,7 +76,9 @@ impl Labels {
         };
         let paired = |_: DType, pairs: &[(Cell, Cell)]| {
             let known = |(a, b): &(Cell, Cell)| (self.known(*a), self.known(*b));
-            record(&mut pairs.iter().map(known), pairs.len())
+            // A factor that the definition adds is a zero, which makes no term.
+            let is_term = |pair: &(Id, Id)| pair.0 != Id::ZERO;
+            record(&mut pairs.iter().map(known).filter(is_term), pairs.len())
         };
         let cells = match method {
             Method::Min => {

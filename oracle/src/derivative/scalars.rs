@@ -324,9 +324,4 @@ impl Scalars {
             _ => Err(Reason::Derivative),
         }
     }
-
-    /// Returns whether the number is exactly zero.
-    pub(super) fn is_zero(&self, id: Id) -> bool {
-        matches!(self.cell(id), Cell::Real(real) if real.is_zero())
-    }
 }

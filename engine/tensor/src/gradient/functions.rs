@@ -83,7 +83,7 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
 pub(super) const COMPUTED: &str = "computed";
 
 /// The rows.
-const ROWS: [Row; 42] = {
+const ROWS: [Row; 43] = {
     use Row::{Call, Unary};
     [
         Unary("abs", |x, _| x.sign()),
@@ -191,6 +191,16 @@ const ROWS: [Row; 42] = {
             let (x, index, axis) = (call.source(0), call.source(1), call.number(2) as i64);
             let zeros = Tensor::zeros(g.dtype(), x.shape())?;
             call.each(&[&|| zeros.scatter_add(&index, g, axis)])
+        }),
+        Call("max_of_windows", |call, g| {
+            let [windows, is_inside, value] = [call.source(0), call.source(1), call.value()];
+            let axes: Vec<usize> = (value.rank()..windows.rank()).collect();
+            let mut shape = value.shape().to_vec();
+            shape.resize(windows.rank(), 1);
+            let is_maximum = windows.cmpeq(&value.reshape(&shape)?)?.and(&is_inside)?;
+            let is_maximum = is_maximum.cast(g.dtype())?;
+            let share = g.reshape(&shape)?.div(&is_maximum.sum(&axes)?)?;
+            call.each(&[&|| is_maximum.mul(&share)])
         }),
         Call("cummax", |call, g| {
             let (x, value, axis) = (call.source(0), call.value(), call.number(1) as i64);

@@ -336,11 +336,15 @@ impl Tensor {
                 None => Scalar::Float(f64::NEG_INFINITY),
             },
         };
-        let padded =
-            self.padded_last(&pooling.padding, smallest)?.ended(&pooling.beyond, smallest)?;
-        let windows =
-            padded.windows("max_pool2d", &pooling.kernel, &pooling.stride, &pooling.dilation)?;
-        windows.reduced_windows(pooling.kernel.len(), |x, axes| x.max(axes))
+        let axes = pooling.kernel.len();
+        let windows = self.pooled_windows("max_pool2d", &pooling, smallest)?;
+        let value = windows.reduced_windows(axes, |x, axes| x.max(axes))?;
+        if !self.dtype().is_float() {
+            return Ok(value);
+        }
+        let inside = Tensor::full(DType::Bool, self.shape(), true)?;
+        let inside = inside.pooled_windows("max_pool2d", &pooling, Scalar::Bool(false))?;
+        Ok(value.as_function("max_of_windows", &[&windows, &inside]))
     }
 
     /// The mean of each window, over the last axes. Floats. The padding counts as zeros, or does
@@ -579,6 +583,17 @@ impl Tensor {
         let reduced: Vec<usize> = (3 + axes..products.rank()).collect();
         let sums = products.sum(&reduced)?.cast(products.dtype())?;
         sums.reshape(&[&[x[0], w[0]][..], counts].concat())
+    }
+
+    /// The windows of a tensor that is padded with `value`.
+    fn pooled_windows(
+        &self,
+        method: &str,
+        pooling: &Pooling,
+        value: Scalar,
+    ) -> Result<Tensor, Error> {
+        let padded = self.padded_last(&pooling.padding, value)?.ended(&pooling.beyond, value)?;
+        padded.windows(method, &pooling.kernel, &pooling.stride, &pooling.dilation)
     }
 
     /// Reduces the last axes, those of a window, and removes them.
