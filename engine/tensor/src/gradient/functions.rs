@@ -72,6 +72,11 @@ fn greater(x: &Tensor, bound: f64) -> Result<Tensor, Error> {
     Tensor::full(x.dtype(), &[], bound)?.cmplt(x)
 }
 
+/// x where it is not above 0, else 0, so that functions of it are finite.
+fn not_above_zero(x: &Tensor) -> Result<Tensor, Error> {
+    greater(x, 0.0)?.where_(0, x)
+}
+
 /// The derivative of a gate of `x`, `x * sigmoid(argument)`, given that of the argument.
 fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error> {
     let gate = argument.logistic()?;
@@ -131,7 +136,7 @@ const ROWS: [Row; 43] = {
         }),
         Unary("mish", |x, _| {
             // With n = e^x and a = n(n + 2), the factor of x is a/(a + 2). From x = 40 on it is 1.
-            let near = x.minimum(40)?;
+            let near = greater(x, 40.0)?.where_(40, x)?;
             let power = near.exp()?;
             let a = power.mul(&power.add(2)?)?;
             let over = a.add(2)?;
@@ -140,7 +145,7 @@ const ROWS: [Row; 43] = {
         }),
         Unary("logsigmoid", |x, _| x.neg()?.logistic()),
         Unary("selu", |x, _| {
-            let below = x.minimum(0)?.exp()?.mul(1.67326)?;
+            let below = not_above_zero(x)?.exp()?.mul(1.67326)?;
             let slope = greater(x, 0.0)?.where_(&Tensor::ones(x.dtype(), &[])?, &below)?;
             slope.mul(1.0507)
         }),
@@ -162,12 +167,12 @@ const ROWS: [Row; 43] = {
         }),
         Call("elu", |call, g| {
             let (x, alpha) = (call.source(0), call.source(1));
-            let below = x.minimum(0)?.exp()?.mul(&alpha)?;
+            let below = not_above_zero(&x)?.exp()?.mul(&alpha)?;
             call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&below)?)])
         }),
         Call("celu", |call, g| {
             let (x, alpha) = (call.source(0), call.source(1));
-            let below = x.minimum(0)?.div(&alpha)?.exp()?;
+            let below = not_above_zero(&x)?.div(&alpha)?.exp()?;
             call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&below)?)])
         }),
         Call("softplus", |call, g| {

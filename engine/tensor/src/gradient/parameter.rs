@@ -36,18 +36,18 @@ impl Tensor {
             check_float("requires_grad_", self)?;
         }
         let mut state = self.state_mut();
-        state.requires_grad = Some(requires);
-        match (requires, state.node.op()) {
-            (true, Op::Parameter) | (false, _) => {}
-            (true, _) => {
-                let number = NEXT.fetch_add(1, Ordering::Relaxed);
-                let source = state.node.clone();
-                let node = UOp::new(Op::Parameter, self.dtype(), [source], Arg::Int(number));
-                state.node = with_shape(node);
-                let mut known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
-                known.retain(|_, state| state.strong_count() != 0);
-                known.insert(number, Arc::downgrade(self.shared_state()));
-            }
+        let earlier = state.requires_grad.replace(requires);
+        // Without an earlier call, a parameter's node is that of the tensor that this one is made
+        // of by a method that changes nothing.
+        let is_parameter = earlier.is_some() && state.node.op() == Op::Parameter;
+        if requires && !is_parameter {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let source = state.node.clone();
+            let node = UOp::new(Op::Parameter, self.dtype(), [source], Arg::Int(number));
+            state.node = with_shape(node);
+            let mut known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|_, state| state.strong_count() != 0);
+            known.insert(number, Arc::downgrade(self.shared_state()));
         }
         drop(state);
         Ok(self.clone())

@@ -266,7 +266,8 @@ impl Tensor {
     /// `1 / (1 + e^-x)` of f32 or f64, accurate also where it is subnormal.
     pub(crate) fn logistic(&self) -> Result<Tensor, Error> {
         let power = self.abs()?.neg()?.exp()?;
-        self.cmplt(0)?.where_(&power, 1)?.div(&power.add(1)?)
+        let value = self.cmplt(0)?.where_(&power, 1)?.div(&power.add(1)?)?;
+        Ok(value.as_unary_function("sigmoid", self))
     }
 
     /// `log(1 + e^x)` of f32 or f64.

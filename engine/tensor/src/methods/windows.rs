@@ -430,7 +430,11 @@ impl Tensor {
 
     /// Adds zeros before and after an axis; negative numbers remove elements.
     fn resized(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
-        let size = self.shape()[axis];
+        let mut pads = vec![(0, 0); self.rank()];
+        pads[axis] = (before.max(0), after.max(0));
+        // Zeros may be removed, too, so they come first.
+        let padded = self.pad(&pads, self.zero())?;
+        let size = padded.shape()[axis];
         let (first, last) = ((-before).max(0), size.saturating_sub((-after).max(0)));
         if last < first {
             return invalid(format!(
@@ -438,11 +442,9 @@ impl Tensor {
                 self.shape()
             ));
         }
-        let mut ranges: Vec<(i64, i64)> = self.shape().iter().map(|size| (0, *size)).collect();
+        let mut ranges: Vec<(i64, i64)> = padded.shape().iter().map(|size| (0, *size)).collect();
         ranges[axis] = (first, last);
-        let mut pads = vec![(0, 0); self.rank()];
-        pads[axis] = (before.max(0), after.max(0));
-        self.shrink(&ranges)?.pad(&pads, self.zero())
+        padded.shrink(&ranges)
     }
 
     /// Inserts `stride - 1` zeros between the elements of each axis from the third on.
