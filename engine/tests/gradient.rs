@@ -344,7 +344,7 @@ fn backward_keeps_gradients_of_parameters() {
     assert_eq!(floats(&v.grad().unwrap()), [3.0, 4.0]);
 }
 
-/// What is computed on the way, by reads or by an engine, has the same gradients.
+/// Values that are computed on the way, by reads or by an engine, pass the same gradients.
 #[test]
 fn gradients_flow_through_computed_values() {
     let w = data(&[2], &[1.0, 2.0]).requires_grad_(true).unwrap();
@@ -391,17 +391,17 @@ fn parameters_that_are_computed_alike_are_distinct() {
 fn gradients_that_do_not_exist_are_refused() {
     let x = data(&[2], &[1.0, 2.0]);
     let integers = Tensor::from_slice(&[], &[1]).unwrap();
-    let one = data(&[1], &[1.0]);
+    let single = data(&[1], &[1.0]);
     let refused = [
         (x.gradient(&[&x]).map(drop), "one element"),
         (x.backward(), "one element"),
         (integers.gradient(&[&x]).map(drop), "only floats"),
         (sum(&x).gradient(&[&integers]).map(drop), "only floats"),
         (integers.requires_grad_(true).map(drop), "only floats"),
-        (sum(&x).gradient(&[&one]).map(drop), "not computed from"),
+        (sum(&x).gradient(&[&single]).map(drop), "not computed from"),
         (sum(&x.detach()).gradient(&[&x]).map(drop), "not computed from"),
         (sum(&x.cmplt(1).unwrap().cast(DType::F64).unwrap()).gradient(&[&x]).map(drop), "not comp"),
-        (x.gradient_by(&one, &[&x]).map(drop), "must be equal"),
+        (x.gradient_by(&single, &[&x]).map(drop), "must be equal"),
         (sum(&x).backward(), "requires a gradient"),
     ];
     for (result, words) in refused {
@@ -410,7 +410,7 @@ fn gradients_that_do_not_exist_are_refused() {
     }
     assert!(integers.requires_grad_(false).is_ok());
     let weights = Tensor::ones(DType::F64, &[1]).unwrap();
-    assert!(sum(&x).gradients_if_used(&weights, &[&one, &x]).unwrap()[0].is_none());
+    assert!(sum(&x).gradients_if_used(&weights, &[&single, &x]).unwrap()[0].is_none());
 }
 
 #[test]

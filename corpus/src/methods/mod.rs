@@ -471,6 +471,14 @@ methods! {
     All "all" 1 [axes: Ints, keepdim: Flag] ordering::truth;
     /// The number (i32) of elements along `axes` that are not 0; NaN is not 0.
     CountNonzero "count_nonzero" 1 [axes: Ints, keepdim: Flag] ordering::number;
+    // Assignment in place. The result is the first source after it; the first source itself, and
+    // values that are computed from it, keep their elements.
+    /// Replaces the elements by those of the second source, which is broadcast. The dtypes are
+    /// equal. No gradient flows through it.
+    Assign "assign" 2 [] movement::assign;
+    /// Replaces the elements that `slice` keeps by those of the second source, which is broadcast
+    /// to the shape of the slice. The dtypes are equal. No gradient flows through it.
+    AssignSlice "assign_slice" 2 [starts: Ints, stops: Ints, steps: Ints] movement::assign_slice;
 }
 
 impl Method {

@@ -212,6 +212,31 @@ pub(super) fn slice(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     shaped(srcs, shape)
 }
 
+pub(super) fn assign(srcs: &[&TensorType], _: Args<'_>) -> Typed {
+    assigned(srcs, srcs[0].shape.clone())
+}
+
+pub(super) fn assign_slice(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let part = slice(srcs, args)?;
+    assigned(srcs, part.shape)
+}
+
+/// The type of the first source, if the second one can be assigned to a part of this shape.
+fn assigned(srcs: &[&TensorType], part: Shape) -> Typed {
+    let (target, value) = (srcs[0], srcs[1]);
+    let mut both = part.clone();
+    crate::geometry::broadcast("assign", &mut both, &value.shape)?;
+    if value.dtype != target.dtype || both != part {
+        return Err(format!(
+            "{}{:?} to {}{part:?}: the dtypes must be equal, and the shape must broadcast",
+            value.dtype.name(),
+            value.shape,
+            target.dtype.name()
+        ));
+    }
+    Ok(target.clone())
+}
+
 /// The number of indices of `range(size)[start:stop:step]`.
 fn range_size(size: usize, start: i64, stop: i64, step: i64) -> usize {
     let size = size as i128;

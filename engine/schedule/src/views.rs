@@ -1,7 +1,7 @@
 //! Pass "views": movement ops become one `View` node over their source.
 //!
-//! It also removes `Contiguous` of nodes that are in a row-major buffer anyway, so that later passes
-//! need not handle them.
+//! It also removes `Contiguous` of nodes that are in a row-major buffer anyway, so that later
+//! passes need not handle them.
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};

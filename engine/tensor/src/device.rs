@@ -54,8 +54,8 @@ impl Tensor {
         };
         let node = self.uop();
         match node.device() {
-            Some(Placement::Named(name)) if **name == *target => return Ok(self.clone()),
-            Some(Placement::Default) if default_device()? == target => return Ok(self.clone()),
+            Some(Placement::Named(name)) if **name == *target => return Ok(self.unchanged()),
+            Some(Placement::Default) if default_device()? == target => return Ok(self.unchanged()),
             _ => {}
         }
         let arg = Arg::Device(Placement::Named(target.into()));

@@ -245,7 +245,7 @@ impl Tensor {
             ));
         }
         if from == dtype {
-            return Ok(self.clone());
+            return Ok(self.unchanged());
         }
         Ok(Tensor::from_valid(with_shape(UOp::unary(Op::Bitcast, dtype, self.uop()))))
     }

@@ -7,6 +7,7 @@
 //! Reads use one for each device; a program may also make engines with options of its choice.
 //! This crate knows no index, no loop and no particular device.
 
+mod assign;
 mod axes;
 mod cache;
 mod compose;
@@ -21,6 +22,7 @@ mod methods;
 mod movement;
 mod operand;
 mod operators;
+mod parameters;
 mod placement;
 mod plan;
 mod promotion;
@@ -29,6 +31,7 @@ mod read;
 mod reduce;
 mod scalar;
 mod search;
+mod state;
 mod tensor;
 
 pub use axes::{Axes, keepdim};

@@ -9,6 +9,7 @@
 //! | `& \| ^` | [`and`](Tensor::and), [`or`](Tensor::or), [`xor`](Tensor::xor) |
 //! | `<< >>` | [`shl`](Tensor::shl), [`shr`](Tensor::shr) |
 //! | `- !` | [`neg`](Tensor::neg), [`not`](Tensor::not) |
+//! | `+= -= *= ...` | [`assign`](Tensor::assign) of the result |
 //!
 //! ```
 //! # use gradiff_tensor::Tensor;
@@ -18,7 +19,10 @@
 //! # Ok::<(), gradiff_tensor::Error>(())
 //! ```
 
-use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+use std::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign,
+    Mul, MulAssign, Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
+};
 
 use crate::{Error, Operand, Tensor};
 
@@ -95,6 +99,31 @@ operators! {
     BitXor bitxor xor;
     Shl shl shl;
     Shr shr shr;
+}
+
+/// Implements an assignment with an operation: the tensor and its clones become the result.
+macro_rules! assignments {
+    ($($trait:ident $operator:ident $method:ident;)*) => {$(
+        impl<T: Into<Operand>> $trait<T> for Tensor {
+            fn $operator(&mut self, other: T) {
+                let value = expected(Tensor::$method(self, other));
+                expected(self.assign(value));
+            }
+        }
+    )*};
+}
+
+assignments! {
+    AddAssign add_assign add;
+    SubAssign sub_assign sub;
+    MulAssign mul_assign mul;
+    DivAssign div_assign div;
+    RemAssign rem_assign floormod;
+    BitAndAssign bitand_assign and;
+    BitOrAssign bitor_assign or;
+    BitXorAssign bitxor_assign xor;
+    ShlAssign shl_assign shl;
+    ShrAssign shr_assign shr;
 }
 
 impl Neg for &Tensor {

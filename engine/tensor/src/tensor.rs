@@ -1,12 +1,13 @@
 //! The tensor: a node of the graph in a shared cell; and its constructors.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
-use crate::gradient::keeping_gradients;
+use crate::parameters::{keeping_gradients, new_parameter};
 use crate::placement::check_names;
+use crate::state::{Shared, State};
 use crate::{Element, Error, Scalar};
 
 /// The maximal number of elements of a tensor. Axes of size 0 count as 1, so that reductions along
@@ -20,19 +21,9 @@ pub const MAX_ELEMENTS: i64 = 1 << 40;
 /// the other.
 #[derive(Clone)]
 pub struct Tensor {
-    state: Arc<RwLock<State>>,
+    state: Shared,
     dtype: DType,
     shape: Arc<[i64]>,
-}
-
-/// The state of a tensor, which its clones share.
-pub(crate) struct State {
-    /// The computation, or the buffer once it is realised.
-    pub(crate) node: UOp,
-    /// What [`requires_grad_`](Tensor::requires_grad_) was called with last.
-    pub(crate) requires_grad: Option<bool>,
-    /// The gradient that [`backward`](Tensor::backward) left.
-    pub(crate) grad: Option<Tensor>,
 }
 
 impl Tensor {
@@ -63,26 +54,30 @@ impl Tensor {
         }
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
-        let state = State { node, requires_grad: None, grad: None };
-        Tensor::of_state(Arc::new(RwLock::new(state)), dtype, shape)
+        Tensor::of_state(Shared::new(node), dtype, shape)
     }
 
     /// Creates a tensor that shares this state.
-    pub(crate) fn of_state(state: Arc<RwLock<State>>, dtype: DType, shape: Arc<[i64]>) -> Tensor {
+    pub(crate) fn of_state(state: Shared, dtype: DType, shape: Arc<[i64]>) -> Tensor {
         Tensor { state, dtype, shape }
     }
 
-    /// Returns what the tensor shares with its clones.
-    pub(crate) fn shared_state(&self) -> &Arc<RwLock<State>> {
+    /// Returns a tensor of the same elements, which an assignment to this one does not change.
+    pub(crate) fn unchanged(&self) -> Tensor {
+        Tensor::of_state(Shared::new(self.uop()), self.dtype, self.shape.clone())
+    }
+
+    /// Returns the state, which the tensor shares with its clones.
+    pub(crate) fn shared_state(&self) -> &Shared {
         &self.state
     }
 
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     /// The node of the tensor: the computation, or the buffer once it is realised.
@@ -93,20 +88,38 @@ impl Tensor {
     /// Replaces the node by the realised one, on the same device.
     fn rebind(&self, node: UOp) {
         let before = self.uop();
+        let node = self.placed_as(&before, node);
+        self.state_mut().node = keeping_gradients(&before, node);
+    }
+
+    /// Replaces the node by that of another computation, on the same device.
+    pub(crate) fn replace_node(&self, node: UOp) {
+        let before = self.uop();
+        let node = self.placed_as(&before, node);
+        let mut state = self.state_mut();
+        state.node = match before.op() {
+            Op::Parameter => new_parameter(node, &self.state),
+            _ => node,
+        };
+    }
+
+    /// Returns a node on the device that the tensor is on as `before`.
+    fn placed_as(&self, before: &UOp, node: UOp) -> UOp {
         let node = match before.device() {
             Some(device) if node.device().is_none() => {
                 let arg = Arg::Device(device.clone());
                 with_shape(UOp::new(Op::Copy, self.dtype, [node], arg))
             }
             device => {
+                let names = (device, node.device());
                 let is_kept = device.is_none_or(|device| node.device() == Some(device));
-                assert!(is_kept, "realising keeps the device {device:?}, not {:?}", node.device());
+                assert!(is_kept || names.1.is_some(), "a tensor keeps its device: {names:?}");
                 node
             }
         };
-        assert_eq!(node.shape(), Some(&*self.shape), "realising keeps the shape");
-        assert_eq!(node.dtype(), self.dtype, "realising keeps the dtype");
-        self.state_mut().node = keeping_gradients(&before, node);
+        assert_eq!(node.shape(), Some(&*self.shape), "a tensor keeps its shape");
+        assert_eq!(node.dtype(), self.dtype, "a tensor keeps its dtype");
+        node
     }
 
     /// The type of the elements.

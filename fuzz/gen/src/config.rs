@@ -272,9 +272,9 @@ impl Lane {
     /// methods and gradients are larger, since they have a hundred methods to draw.
     pub(crate) fn share(self) -> u32 {
         match self {
-            Lane::Methods => 3,
-            Lane::Gradients => 2,
-            _ => 1,
+            Lane::Methods => 5,
+            Lane::Gradients => 3,
+            _ => 2,
         }
     }
 

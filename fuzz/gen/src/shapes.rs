@@ -252,7 +252,8 @@ pub(crate) fn partner<C: Choices>(
             }
         }
     }
-    partner
+    // Without an axis of size 0, the rest may be too large.
+    if limit < count(&partner) { shape.to_vec() } else { partner }
 }
 
 #[cfg(test)]

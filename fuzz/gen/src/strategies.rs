@@ -10,9 +10,9 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..512)
 }
 
-/// Well-typed programs of all lanes except `idioms`, `edges`, `methods` and `gradients`. Those generate
-/// groups of dependent statements or arguments, which shrinking the bytes cannot take apart; the
-/// other lanes have methods, too.
+/// Well-typed programs of all lanes except `idioms`, `edges`, `methods` and `gradients`. Those
+/// generate groups of dependent statements or arguments, which shrinking the bytes cannot take
+/// apart; the other lanes have methods, too.
 pub fn programs() -> impl Strategy<Value = Program> {
     let mut config = Config::default();
     config.lanes.retain(|lane| {

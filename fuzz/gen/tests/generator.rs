@@ -21,7 +21,7 @@ fn op_gives(op: Op, dtype: DType) -> bool {
     match op {
         Op::Unary(UnaryOp::Neg) => dtype != DType::Bool,
         Op::Unary(UnaryOp::Not) => !dtype.is_float(),
-        Op::Unary(_) | Op::Binary(Div | Pow) => dtype.is_float(),
+        Op::Unary(_) | Op::Binary(Div | Pow) | Op::Gradient => dtype.is_float(),
         Op::Binary(Add | Sub | Mul) | Op::MulAcc | Op::Bitcast => dtype != DType::Bool,
         Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr) => dtype.is_int(),
         Op::Binary(CmpLt | CmpNe | CmpEq) => dtype == DType::Bool,

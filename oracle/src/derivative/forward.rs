@@ -20,7 +20,7 @@ const KEPT_MAX: usize = 1 << 18;
 /// Relative error of a rounding to f32.
 const F32_UNIT: f64 = pow2(-24);
 
-/// How an engine may compute.
+/// The freedom of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scheme {
     pub(super) sums: SumDepth,

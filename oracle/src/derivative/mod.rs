@@ -112,11 +112,11 @@ struct Way {
     /// The statements that `of` depends on and that depend on `wrt`, or on the like of a gradient
     /// among them.
     is_active: Vec<bool>,
-    /// Whether derivatives are taken with respect to the value.
+    /// True if derivatives are taken with respect to the value.
     is_named: Vec<bool>,
 }
 
-/// How precise an engine is on the way.
+/// The precision of an engine on the way.
 struct Precision {
     unit: f64,
     floor: f64,

@@ -2,7 +2,7 @@
 
 use gradiff_corpus::Method;
 
-/// How the derivative of a method follows from its definition.
+/// The way in which the derivative of a method follows from its definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// The result is no float, has no source, or is constant almost everywhere: 0.
@@ -21,7 +21,7 @@ pub(super) enum Rule {
     Pairs,
     /// The largest or smallest element of groups; equal ones share the derivative equally.
     Extremes {
-        /// Whether it is the largest one.
+        /// True for the largest.
         is_largest: bool,
     },
     /// A function of the elements so far along an axis.
@@ -65,6 +65,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::IsNan | Method::IsInf | Method::IsFinite => Rule::Constant,
         Method::Linspace | Method::ArangeFloat | Method::Eye | Method::Tri => Rule::Constant,
         Method::OneHot | Method::Argsort | Method::TopkIndices => Rule::Constant,
+        Method::Assign | Method::AssignSlice => Rule::Constant,
         Method::Argmax | Method::Argmin => Rule::Constant,
         Method::Any | Method::All | Method::CountNonzero => Rule::Constant,
 

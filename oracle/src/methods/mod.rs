@@ -111,6 +111,8 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::Triu => movement::triu(call),
         Method::Tril => movement::tril(call),
         Method::Slice => movement::slice(call),
+        Method::Assign => movement::assign(call),
+        Method::AssignSlice => movement::assign_slice(call),
         Method::PadReflect => movement::pad_reflect(call),
         Method::PadReplicate => movement::pad_replicate(call),
         Method::PadCircular => movement::pad_circular(call),

@@ -5,7 +5,7 @@ use gradiff_corpus::Shape;
 use super::Call;
 use crate::cell::Cell;
 use crate::infer::{Check, limit, resolve_axes, resolve_axis};
-use crate::movement::{for_each_index, gather_positions, position};
+use crate::movement::{broadcast_positions, for_each_index, gather_positions, position};
 use crate::value::Value;
 
 /// Rotates elements along axes.
@@ -327,7 +327,8 @@ fn python_range(size: usize, start: i64, stop: i64, step: i64) -> Check<Vec<usiz
     Ok(indices)
 }
 
-pub(super) fn slice(call: Call<'_>) -> Check<Value> {
+/// The indices of each axis that a slice keeps.
+fn kept_indices(call: Call<'_>) -> Check<Vec<Vec<usize>>> {
     let x = call.srcs[0];
     let lists = [0, 1, 2].map(|number| call.args.ints(number));
     let count = lists[0].len();
@@ -339,12 +340,51 @@ pub(super) fn slice(call: Call<'_>) -> Check<Value> {
         let [start, stop, step] = lists.map(|list| list[axis]);
         *kept = python_range(x.shape[axis], start, stop, step)?;
     }
+    Ok(kept)
+}
+
+pub(super) fn slice(call: Call<'_>) -> Check<Value> {
+    let (x, kept) = (call.srcs[0], kept_indices(call)?);
     let shape = kept.iter().map(Vec::len).collect();
     Ok(from_indices(x, shape, |index, source| {
         for (axis, kept) in kept.iter().enumerate() {
             source[axis] = kept[index[axis]];
         }
     }))
+}
+
+/// The first source, whose elements at these indices of each axis are those of the second one.
+fn assigned(call: Call<'_>, kept: &[Vec<usize>]) -> Check<Value> {
+    let (x, value) = (call.srcs[0], call.srcs[1]);
+    let part: Shape = kept.iter().map(Vec::len).collect();
+    let missing = part.len().checked_sub(value.shape.len());
+    let fits = missing.is_some_and(|missing| {
+        let mut pairs = value.shape.iter().zip(&part[missing..]);
+        pairs.all(|(from, to)| from == to || *from == 1)
+    });
+    if x.dtype != value.dtype || !fits {
+        return Err(format!("{:?} does not fit {part:?}, or the dtypes differ", value.shape));
+    }
+    let mut cells = x.cells.to_vec();
+    let mut sources = broadcast_positions(&value.shape, &part).into_iter();
+    let mut target = vec![0; part.len()];
+    for_each_index(&part, |index| {
+        for (axis, kept) in kept.iter().enumerate() {
+            target[axis] = kept[index[axis]];
+        }
+        let source = sources.next().expect("one for each index");
+        cells[position(&target, &x.shape)] = value.cells[source];
+    });
+    Ok(Value::new(x.dtype, x.shape.clone(), cells))
+}
+
+pub(super) fn assign(call: Call<'_>) -> Check<Value> {
+    let shape = &call.srcs[0].shape;
+    assigned(call, &shape.iter().map(|size| (0..*size).collect()).collect::<Vec<_>>())
+}
+
+pub(super) fn assign_slice(call: Call<'_>) -> Check<Value> {
+    assigned(call, &kept_indices(call)?)
 }
 
 /// Extends axes: the element at index `i - before` of an axis, which may be outside of it, is that

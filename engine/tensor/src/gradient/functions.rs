@@ -7,6 +7,7 @@ use gradiff_graph::{Arg, DType, UOp};
 
 use crate::methods::activation::{gelu_argument, gelu_slope};
 use crate::methods::indexing::moved_last;
+use crate::parameters::COMPUTED;
 use crate::{Error, Tensor};
 
 /// The derivative of a function of a single source: of x and the value y.
@@ -83,9 +84,6 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
     let rest = argument.neg()?.logistic()?;
     gate.add(&gate.mul(&rest)?.mul(x)?.mul(slope)?)
 }
-
-/// The name of a value that has been computed; its source is the computation.
-pub(super) const COMPUTED: &str = "computed";
 
 /// The rows.
 const ROWS: [Row; 43] = {

@@ -5,21 +5,22 @@
 //! row in `ops`, and a `Function` by its row in `functions`. Gradients are tensors as any other:
 //! nothing is computed here, and they have gradients, too.
 
+mod backward;
 mod functions;
 mod ops;
-mod parameter;
 
 use gradiff_graph::{Arg, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::invalid;
+use crate::parameters::{differentiable_sources, passes_gradients};
 use crate::{Error, Tensor};
 
 impl Tensor {
     /// Returns the derivatives of this tensor, which has one element, with respect to each element
     /// of the targets: for each target a tensor of its dtype and shape. Nothing is computed.
     ///
-    /// Where several elements share a maximum or minimum, their derivatives are equal parts. The
+    /// If several elements share a maximum or minimum, their derivatives are equal parts. The
     /// derivatives of `x.relu()` at 0, of rounding, of comparisons and of conversions to integers
     /// are 0; a condition has none.
     ///
@@ -83,34 +84,44 @@ impl Tensor {
         for tensor in targets.iter().copied().chain([self]) {
             check_float("gradient", tensor)?;
         }
-        if weights.shape() != self.shape() || weights.dtype() != self.dtype() {
-            return invalid(format!(
-                "gradient of {self:?} by weights {weights:?}: shapes and dtypes must be equal"
-            ));
+        self.check_weights(weights)?;
+        let nodes: Vec<UOp> = targets.iter().map(|target| target.uop()).collect();
+        self.gradients_of_nodes(weights, &nodes)
+    }
+
+    fn check_weights(&self, weights: &Tensor) -> Result<(), Error> {
+        if weights.shape() == self.shape() && weights.dtype() == self.dtype() {
+            return Ok(());
         }
+        invalid(format!(
+            "gradient of {self:?} by weights {weights:?}: shapes and dtypes must be equal"
+        ))
+    }
+
+    /// Returns the gradients with respect to nodes; `None` for those that `self` is not computed
+    /// from.
+    fn gradients_of_nodes(
+        &self,
+        weights: &Tensor,
+        targets: &[UOp],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
         let root = self.uop();
         let order = root.order();
         let wanted: Vec<Vec<UOp>> = targets
             .iter()
             .map(|target| {
-                let node = target.uop();
-                let is_wanted = |found: &&&UOp| is_same(found, &node);
+                let is_wanted = |found: &&&UOp| is_same(found, target);
                 order.iter().filter(is_wanted).map(|found| (*found).clone()).collect()
             })
             .collect();
         let ends: FxHashSet<UOp> = wanted.iter().flatten().cloned().collect();
         let found = walk(&order, weights, &ends)?;
-        let mut gradients = Vec::with_capacity(targets.len());
-        for nodes in &wanted {
+        let sum = |nodes: &Vec<UOp>| {
             let mut parts = nodes.iter().filter_map(|node| found.get(node).cloned());
-            let first = parts.next();
-            let sum = match first {
-                Some(first) => Some(parts.try_fold(first, |sum, part| sum.add(&part))?),
-                None => None,
-            };
-            gradients.push(sum);
-        }
-        Ok(gradients)
+            let Some(first) = parts.next() else { return Ok(None) };
+            parts.try_fold(first, |sum, part| sum.add(&part)).map(Some)
+        };
+        wanted.iter().map(sum).collect()
     }
 
     /// Returns the gradient with respect to itself: 1.
@@ -153,26 +164,6 @@ impl Tensor {
     }
 }
 
-/// Returns the node of a tensor that has been computed: `value`, through which the gradients of the
-/// node `before` still flow, if it was computed from parameters.
-pub(crate) fn keeping_gradients(before: &UOp, value: UOp) -> UOp {
-    match (before.op(), before.arg()) {
-        (Op::Parameter, _) if value.op() != Op::Parameter => {
-            before.with_src([keeping_gradients(&before.src()[0], value)])
-        }
-        // It was computed before.
-        (Op::Function, Arg::Name(name)) if **name == *functions::COMPUTED => {
-            before.with_src([value, before.src()[1].clone()])
-        }
-        _ if value == *before || !parameter::is_above_parameters(before) => value,
-        _ => {
-            let name = Arg::Name(functions::COMPUTED.into());
-            let node = UOp::new(Op::Function, before.dtype(), [value, before.clone()], name);
-            crate::tensor::with_shape(node)
-        }
-    }
-}
-
 /// Returns whether a node of a graph is the one that a target is, or was before it was realised.
 fn is_same(found: &UOp, target: &UOp) -> bool {
     let are_parameters = found.op() == Op::Parameter && target.op() == Op::Parameter;
@@ -195,7 +186,7 @@ fn walk(
 ) -> Result<FxHashMap<UOp, Tensor>, Error> {
     let mut is_above: FxHashSet<&UOp> = FxHashSet::default();
     for node in order {
-        let passes = ops::passes(node)
+        let passes = passes_gradients(node)
             && differentiable_sources(node).any(|source| is_above.contains(source));
         if passes || ends.contains(*node) {
             is_above.insert(node);
@@ -211,7 +202,7 @@ fn walk(
         if ends.contains(*node) {
             found.insert((*node).clone(), gradient.clone());
         }
-        if !ops::passes(node) {
+        if !passes_gradients(node) {
             continue;
         }
         let is_needed: Vec<bool> =
@@ -232,11 +223,4 @@ fn walk(
         }
     }
     Ok(found)
-}
-
-/// Returns the sources that a gradient may be passed to.
-fn differentiable_sources(node: &UOp) -> impl Iterator<Item = &UOp> {
-    // Source 0 of a function is its value, whose computation is not differentiated.
-    let start = usize::from(node.op() == Op::Function);
-    node.src()[start..].iter().filter(|source| source.dtype().is_float())
 }

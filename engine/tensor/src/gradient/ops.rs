@@ -11,14 +11,6 @@ use crate::{Error, Tensor};
 /// The gradients with respect to the sources of a node; `None` for a source that has none.
 type Gradients = Result<Vec<Option<Tensor>>, Error>;
 
-/// Returns whether the op passes gradients to its sources. Other ops have integers or bools, no
-/// sources, or cut gradients.
-pub(super) fn passes(node: &UOp) -> bool {
-    node.dtype().is_float()
-        && !matches!(node.op(), Op::Detach | Op::Bitcast)
-        && !matches!(node.op(), Op::Buffer | Op::Const | Op::Iota)
-}
-
 /// Returns the gradients with respect to the sources of `node`, given that with respect to itself.
 /// Those that are not needed may be left out.
 pub(super) fn gradients(node: &UOp, g: &Tensor, is_needed: &[bool]) -> Gradients {
@@ -39,14 +31,14 @@ pub(super) fn gradients(node: &UOp, g: &Tensor, is_needed: &[bool]) -> Gradients
         Op::Cast => only(g.cast(node.src()[0].dtype())?),
         Op::Neg => only(g.neg()?),
         Op::Exp2 => only(g.mul(&value().mul(LN_2)?)?),
-        Op::Log2 => only(g.mul(LOG2_E)?.div(&source(0))?),
+        Op::Log2 => only(g.mul(LOG2_E)?.div(source(0))?),
         Op::Sin => only(g.mul(&source(0).cos()?)?),
-        Op::Sqrt => only(g.mul(0.5)?.div(&value())?),
-        Op::Recip => only(g.neg()?.mul(&value())?.mul(&value())?),
+        Op::Sqrt => only(g.mul(0.5)?.div(value())?),
+        Op::Recip => only(g.neg()?.mul(value())?.mul(value())?),
         Op::Add => each(&[&|| Ok(g.clone()), &|| Ok(g.clone())]),
         Op::Sub => each(&[&|| Ok(g.clone()), &|| g.neg()]),
-        Op::Mul => each(&[&|| g.mul(&source(1)), &|| g.mul(&source(0))]),
-        Op::FDiv => each(&[&|| g.div(&source(1)), &|| g.neg()?.mul(&value())?.div(&source(1))]),
+        Op::Mul => each(&[&|| g.mul(source(1)), &|| g.mul(source(0))]),
+        Op::FDiv => each(&[&|| g.div(source(1)), &|| g.neg()?.mul(value())?.div(source(1))]),
         Op::Max => {
             each(&[&|| extreme(g, &source(1), &source(0)), &|| extreme(g, &source(0), &source(1))])
         }
@@ -62,7 +54,7 @@ pub(super) fn gradients(node: &UOp, g: &Tensor, is_needed: &[bool]) -> Gradients
                 source(0).where_(&zero, g)
             }])
         }
-        Op::MulAcc => each(&[&|| g.mul(&source(1)), &|| g.mul(&source(0)), &|| Ok(g.clone())]),
+        Op::MulAcc => each(&[&|| g.mul(source(1)), &|| g.mul(source(0)), &|| Ok(g.clone())]),
         op => panic!("{op} of floats has a derivative, which no row gives"),
     }
 }
@@ -116,7 +108,7 @@ fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
     match op {
         Op::Add => g.expand(x.shape()),
         Op::Max => {
-            let is_largest = x.cmpeq(&Tensor::from_valid(node.clone()))?.cast(g.dtype())?;
+            let is_largest = x.cmpeq(Tensor::from_valid(node.clone()))?.cast(g.dtype())?;
             let count = is_largest.sum(&axes)?;
             is_largest.mul(&g.div(&count)?)
         }

@@ -340,7 +340,7 @@ impl Tensor {
     ) -> Result<Tensor, Error> {
         check_number(name, self)?;
         if !self.dtype().is_float() {
-            return Ok(self.clone());
+            return Ok(self.unchanged());
         }
         self.compute_in_f32(name, |x| {
             let Layout { int, whole, .. } = Layout::of(x.dtype());

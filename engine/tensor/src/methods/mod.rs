@@ -8,7 +8,7 @@ mod elementary;
 mod elementwise;
 mod fmod;
 pub(crate) mod indexing;
-mod movement;
+pub(crate) mod movement;
 mod ordering;
 mod reduction;
 mod softmax;

@@ -26,7 +26,7 @@ impl Tensor {
         if shifts.len() != axes.len() {
             return invalid(format!("roll by {shifts:?} along {axes:?}: one shift for each axis"));
         }
-        let mut rolled = self.clone();
+        let mut rolled = self.unchanged();
         for (axis, shift) in found.into_iter().zip(shifts) {
             let size = rolled.shape()[axis];
             let count = if size == 0 { 0 } else { shift.rem_euclid(size) };
@@ -216,7 +216,7 @@ impl Tensor {
         let axis = resolve_axis("repeat_interleave", axis, self.shape())?;
         let mut shape = self.shape().to_vec();
         if shape[axis] == 0 && 0 <= count {
-            return Ok(self.clone());
+            return Ok(self.unchanged());
         }
         shape.insert(axis + 1, 1);
         let narrow = self.reshape(&shape)?;
@@ -475,28 +475,12 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn slice(&self, ranges: &[(i64, i64, i64)]) -> Result<Tensor, Error> {
-        if self.rank() < ranges.len() || ranges.iter().any(|(_, _, step)| *step == 0) {
-            return invalid(format!(
-                "slice {:?} by {ranges:?}: at most one (start, stop, step) for each axis, and no \
-                 step is 0",
-                self.shape()
-            ));
-        }
-        let mut sliced = self.clone();
-        for (axis, (start, stop, step)) in ranges.iter().enumerate() {
-            let size = self.shape()[axis];
-            let (low, high) = if *step > 0 { (0, size) } else { (-1, size - 1) };
-            let clip = |at: i64| if at < 0 { at.saturating_add(size) } else { at }.clamp(low, high);
-            let (start, stop, stride) = (clip(*start), clip(*stop), step.unsigned_abs());
-            let distance = if *step > 0 { stop - start } else { start - stop };
-            let count = (distance.max(0) as u64).div_ceil(stride) as i64;
-            // Of two indices or more, the stride is less than the size.
-            let stride = if count < 2 { 1 } else { stride as i64 };
-            if *step < 0 {
-                let first = if count == 0 { 0 } else { start - (count - 1) * stride };
-                sliced = sliced.strided(axis, first, count, stride)?.flip(&[axis])?;
-            } else {
-                sliced = sliced.strided(axis, start, count, stride)?;
+        let mut sliced = self.unchanged();
+        for (axis, steps) in steps_of("slice", self.shape(), ranges)?.into_iter().enumerate() {
+            let Steps { first, count, stride, is_reversed } = steps;
+            sliced = sliced.strided(axis, first, count, stride)?;
+            if is_reversed {
+                sliced = sliced.flip(&[axis])?;
             }
         }
         Ok(sliced)
@@ -592,7 +576,7 @@ impl Tensor {
                 self.shape()
             ));
         }
-        let mut extended = self.clone();
+        let mut extended = self.unchanged();
         for (axis, (before, after)) in pads.iter().enumerate() {
             if (*before, *after) != (0, 0) {
                 let (head, tail) = ends(&extended, axis, *before, *after)?;
@@ -694,12 +678,53 @@ impl Tensor {
     }
 }
 
+/// The positions of a slice along an axis: `first + i * stride` for i in 0..count, the last one
+/// first if it is reversed.
+pub(crate) struct Steps {
+    pub(crate) first: i64,
+    pub(crate) count: i64,
+    pub(crate) stride: i64,
+    pub(crate) is_reversed: bool,
+}
+
+/// Returns the positions along each axis of the ranges (start, stop, step), which are at most as
+/// many as there are axes.
+pub(crate) fn steps_of(
+    method: &str,
+    shape: &[i64],
+    ranges: &[(i64, i64, i64)],
+) -> Result<Vec<Steps>, Error> {
+    if shape.len() < ranges.len() || ranges.iter().any(|(_, _, step)| *step == 0) {
+        return invalid(format!(
+            "{method} {shape:?} by {ranges:?}: at most one (start, stop, step) for each axis, and \
+             no step is 0"
+        ));
+    }
+    let steps = |((start, stop, step), size): (&(i64, i64, i64), &i64)| {
+        let (low, high) = if *step > 0 { (0, *size) } else { (-1, *size - 1) };
+        let clip = |at: i64| if at < 0 { at.saturating_add(*size) } else { at }.clamp(low, high);
+        let (start, stop, stride) = (clip(*start), clip(*stop), step.unsigned_abs());
+        let distance = if *step > 0 { stop - start } else { start - stop };
+        let count = (distance.max(0) as u64).div_ceil(stride) as i64;
+        // Of two indices or more, the stride is less than the size.
+        let stride = if count < 2 { 1 } else { stride as i64 };
+        let is_reversed = *step < 0;
+        let first = match (is_reversed, count) {
+            (true, 0) => 0,
+            (true, _) => start - (count - 1) * stride,
+            (false, _) => start,
+        };
+        Steps { first, count, stride, is_reversed }
+    };
+    Ok(ranges.iter().zip(shape).map(steps).collect())
+}
+
 /// Returns the axis of a result that has one more than `shape`.
 fn new_axis(method: &str, number: i64, shape: &[i64]) -> Result<usize, Error> {
     resolve_axis(method, number, &[shape, &[1]].concat())
 }
 
 /// The zero of a dtype; false for bool.
-pub(super) fn zero(dtype: DType) -> Scalar {
+pub(crate) fn zero(dtype: DType) -> Scalar {
     if dtype == DType::Bool { Scalar::Bool(false) } else { Scalar::Int(0) }
 }

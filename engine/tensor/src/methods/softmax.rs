@@ -11,7 +11,7 @@ impl Tensor {
     /// If the dtype is not a float, or the axis does not exist.
     pub fn softmax(&self, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("softmax", axis, self.shape())?;
-        let weights = self.sub(&self.max(&[axis])?.detach())?.exp()?;
+        let weights = self.sub(self.max(&[axis])?.detach())?.exp()?;
         weights.mul(&weights.sum(&[axis])?.recip()?)
     }
 
@@ -31,7 +31,7 @@ impl Tensor {
     pub fn log_softmax(&self, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("log_softmax", axis, self.shape())?;
         self.compute_in_f32("log_softmax", |x| {
-            let shifted = x.sub(&x.max(&[axis])?.detach())?;
+            let shifted = x.sub(x.max(&[axis])?.detach())?;
             shifted.sub(&shifted.exp()?.sum(&[axis])?.log()?)
         })
     }

@@ -77,12 +77,12 @@ impl Tensor {
             return invalid(format!("dropout with probability {p}: it must be between 0 and 1"));
         }
         if !Tensor::is_training() || p == 0.0 {
-            return Ok(self.clone());
+            return Ok(self.unchanged());
         }
         let numbers = fractions("dropout", &placement_of(self), DType::F32, self.shape())?;
         let is_kept = numbers.cmplt(p)?.not()?.contiguous();
         let values = match self.dtype().is_float() {
-            true => self.clone(),
+            true => self.unchanged(),
             false => self.cast(DType::F32)?,
         };
         // Chosen after the product: the factor may be infinite.

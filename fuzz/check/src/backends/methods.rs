@@ -102,6 +102,14 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Triu => x.triu(args.int(0)),
         Method::Tril => x.tril(args.int(0)),
         Method::Slice => x.slice(&ranges(args)),
+        Method::Assign => x.assign(srcs[1].detach()),
+        Method::AssignSlice => {
+            let target = match x.requires_grad() {
+                Some(true) => x.detach(),
+                _ => (*x).clone(),
+            };
+            target.assign_slice(&ranges(args), srcs[1].detach())
+        }
         Method::PadReflect => x.pad_reflect(&pairs(args)),
         Method::PadReplicate => x.pad_replicate(&pairs(args)),
         Method::PadCircular => x.pad_circular(&pairs(args)),

@@ -204,7 +204,8 @@ impl Session {
     ) -> Result<Tensor, gradiff::Error> {
         let key = (dtype, shape.to_vec(), bytes.to_vec());
         if let Some(known) = self.inputs.lock().expect("no panic holds it").get(&key) {
-            return Ok(known.clone());
+            // A tensor of its own, which an assignment may change.
+            return known.reshape(shape);
         }
         let size: i64 = shape.iter().product();
         let tensor = match choices.below(3) {
@@ -222,7 +223,7 @@ impl Session {
             _ => Tensor::from_bytes(dtype, shape, bytes)?,
         };
         self.inputs.lock().expect("no panic holds it").insert(key, tensor.clone());
-        Ok(tensor)
+        tensor.reshape(shape)
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use gradiff::{DType, Operand, Scalar, Tensor};
 use gradiff_corpus as corpus;
-use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
+use gradiff_corpus::{
+    BinaryOp, Literal, Method, Program, ReduceOp, Statement, UnaryOp, ValueId, fill,
+};
 
 use crate::backends::methods;
 use crate::backends::refusal::Refusal;
@@ -40,7 +42,11 @@ pub(crate) fn outputs_with(
     let targets = targets(program);
     for (number, statement) in program.statements.iter().enumerate() {
         let at = |refusal: Refusal| refusal.at(&format!("statement {number}"));
+        let before = assigned(statement, &values).map_err(|error| at(error.into()))?;
         let value = value(statement, &values, input).map_err(|error| at(error.into()))?;
+        if let Some((target, before)) = before {
+            values[target] = before;
+        }
         let value = match targets.contains(&ValueId(number as u32)) {
             true => target(&value).map_err(|error| at(error.into()))?,
             false => value,
@@ -51,6 +57,22 @@ pub(crate) fn outputs_with(
         values.push(value);
     }
     Ok(program.outputs.iter().map(|id| values[id.0 as usize].clone()).collect())
+}
+
+/// The number of the tensor that the statement changes in place, and a tensor as it was before: the
+/// value that later statements have. Tensors that were made of it must not change with it. One that
+/// requires a gradient cannot be changed in part, so that one is changed that does not.
+fn assigned(
+    statement: &Statement,
+    values: &[Tensor],
+) -> Result<Option<(usize, Tensor)>, gradiff::Error> {
+    match statement {
+        Statement::Method { method: Method::Assign | Method::AssignSlice, srcs, .. } => {
+            let target = srcs[0].0 as usize;
+            Ok(Some((target, values[target].reshape(values[target].shape())?)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The values that gradients are taken with respect to.

@@ -244,6 +244,7 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
         Method::Slice | Method::PadReflect | Method::PadReplicate | Method::PadCircular => {
             list = vec![tuples(args)];
         }
+        Method::AssignSlice => list = vec![tuples(args), list.remove(0)],
         Method::Split | Method::Chunk => {
             let number = list.pop().expect("the number of a part is the last argument");
             part = format!("[{number}].clone()");
@@ -253,6 +254,10 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
         _ => {}
     }
     let receiver = match (row.arity, srcs) {
+        // Later statements have the tensor as it was.
+        (_, [first, _]) if matches!(method, Method::Assign | Method::AssignSlice) => {
+            format!("v{}.detach().", first.0)
+        }
         (Arity::Exactly(_), [first, ..]) => format!("v{}.", first.0),
         _ => "Tensor::".to_string(),
     };

@@ -2,6 +2,7 @@
 //! empty lists, sizes around those of the axis).
 
 mod activation;
+mod assign;
 mod creation;
 mod cumulative;
 mod elementwise;
@@ -109,6 +110,7 @@ impl<C: Choices> Builder<'_, C> {
             }
             Method::Argmax | Method::Argmin => self.draw_extreme_position(method),
             Method::Cummin => self.draw_cummin(),
+            Method::Assign | Method::AssignSlice => self.draw_assign(method),
             Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
         }
     }

@@ -146,16 +146,7 @@ impl<C: Choices> Builder<'_, C> {
                 let offset = self.diagonal_offset(shape[rank - 2], shape[rank - 1]);
                 vec![Arg::Int(if self.choices.one_in(32) { extreme } else { offset })]
             }
-            Method::Slice => {
-                let count = rank - self.choices.below(rank as u32 + 1) as usize;
-                let mut lists = [(); 3].map(|()| Vec::new());
-                for size in &shape[..count] {
-                    lists[0].push(self.bound(*size));
-                    lists[1].push(self.bound(*size));
-                    lists[2].push(self.choices.pick(&[1, 2, -1, 3, -2, 1, 7, -3, i64::MIN]));
-                }
-                lists.map(Arg::Ints).to_vec()
-            }
+            Method::Slice => self.slice_args(shape),
             Method::PadReflect | Method::PadReplicate | Method::PadCircular => {
                 let pads = shapes::pads(self.choices, shape, 3, self.limit);
                 let limit = |size: usize| match method {
@@ -236,7 +227,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Draws a start or a stop, inside the axis or beyond its ends.
-    fn bound(&mut self, size: usize) -> i64 {
+    pub(super) fn bound(&mut self, size: usize) -> i64 {
         if self.choices.one_in(16) {
             return self.choices.pick(&[i64::MAX, i64::MIN, 1 << 32]);
         }

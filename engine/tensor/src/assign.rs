@@ -1,0 +1,142 @@
+//! Assignment in place: of a whole tensor, or of a slice of it.
+//!
+//! An assignment changes what the tensor and its clones are from then on. What was made of the
+//! tensor before keeps the elements as they were, computed or not, since nodes do not change.
+
+use gradiff_graph::{Constant, DType};
+
+use crate::elementwise::cast_node;
+use crate::error::invalid;
+use crate::methods::movement::{Steps, steps_of};
+use crate::parameters::requires_gradient;
+use crate::placement::check_devices;
+use crate::tensor::{broadcast, constant_node};
+use crate::{Error, Operand, Tensor};
+
+impl Tensor {
+    /// Replaces the elements by those of `value`, which is broadcast; a scalar takes the dtype.
+    /// Returns the tensor. Nothing is computed; what was made of the tensor before keeps its
+    /// elements.
+    ///
+    /// A parameter stays one. Its value is not computed from others, so `value` may not depend on
+    /// parameters: detach it.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1, 2])?;
+    /// let before = x.add(10)?;
+    /// x.assign(x.mul(3)?)?;
+    /// assert_eq!((x.to_text()?, before.to_text()?), ("[3, 6]".into(), "[11, 12]".into()));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// If the value has another dtype, does not broadcast to the shape, is on another device, or
+    /// depends on a parameter.
+    pub fn assign(&self, value: impl Into<Operand>) -> Result<Tensor, Error> {
+        let value = self.assigned("assign", value.into(), self.shape())?;
+        self.replace(value);
+        Ok(self.clone())
+    }
+
+    /// Replaces the elements at (start, stop, step) along each axis, as [`slice`](Tensor::slice)
+    /// selects them, by those of `value`, which is broadcast. Returns the tensor, whose other
+    /// elements stay. Otherwise as [`assign`](Tensor::assign).
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[5], &[0, 1, 2, 3, 4])?;
+    /// x.assign_slice(&[(0, 5, 2)], 9)?;
+    /// assert_eq!(x.to_text()?, "[9, 1, 9, 3, 9]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// Those of `slice` and of `assign`; if the tensor requires a gradient or depends on a
+    /// parameter.
+    pub fn assign_slice(
+        &self,
+        ranges: &[(i64, i64, i64)],
+        value: impl Into<Operand>,
+    ) -> Result<Tensor, Error> {
+        if self.requires_grad() == Some(true) {
+            return invalid(format!(
+                "assign_slice of {self:?}: it requires a gradient; detach it, or assign all of it"
+            ));
+        }
+        let mut steps = steps_of("assign_slice", self.shape(), ranges)?;
+        let whole = |size: &i64| Steps { first: 0, count: *size, stride: 1, is_reversed: false };
+        steps.extend(self.shape()[ranges.len()..].iter().map(whole));
+        let counts: Vec<i64> = steps.iter().map(|steps| steps.count).collect();
+        let value = self.assigned("assign_slice", value.into(), &counts)?;
+        let mut mask = Tensor::full(DType::Bool, &counts, true)?;
+        let mut spread = value;
+        for (axis, steps) in steps.iter().enumerate() {
+            let size = self.shape()[axis];
+            mask = mask.spread_along(axis, steps, size)?;
+            spread = spread.spread_along(axis, steps, size)?;
+        }
+        self.replace(mask.where_(&spread, self)?);
+        Ok(self.clone())
+    }
+
+    /// The value in the dtype and shape of an assignment to this tensor.
+    fn assigned(&self, method: &str, value: Operand, shape: &[i64]) -> Result<Tensor, Error> {
+        let value = match value {
+            Operand::Tensor(value) => value,
+            Operand::Scalar(scalar) => {
+                let constant = scalar.element(self.dtype())?;
+                Tensor::from_valid(constant_node(constant, shape))
+            }
+        };
+        let missing = shape.len().checked_sub(value.rank());
+        let fits = missing.is_some_and(|missing| {
+            let mut pairs = value.shape().iter().zip(&shape[missing..]);
+            pairs.all(|(from, to)| from == to || *from == 1)
+        });
+        if value.dtype() != self.dtype() || !fits {
+            return invalid(format!(
+                "{method} of {value:?} to {}{shape:?}: the dtypes must be equal, and the shape \
+                 must broadcast",
+                self.dtype()
+            ));
+        }
+        check_devices(method, [self.uop(), value.uop()])?;
+        if requires_gradient(&value.uop()) {
+            return invalid(format!(
+                "{method} of {value:?}: it depends on a tensor that requires a gradient; detach it"
+            ));
+        }
+        Ok(Tensor::from_valid(broadcast(value.uop(), shape)))
+    }
+
+    /// Spreads the elements along an axis to their positions among `size`; zeros are between.
+    fn spread_along(&self, axis: usize, steps: &Steps, size: i64) -> Result<Tensor, Error> {
+        let Steps { first, count, stride, is_reversed } = *steps;
+        let source = if is_reversed { self.flip(&[axis])? } else { self.clone() };
+        let zero = Constant::zero(self.dtype());
+        assert_eq!(zero.bits(), 0, "padding with zeros needs no mask");
+        let padded = |x: &Tensor, axis: usize, after: i64| -> Result<Tensor, Error> {
+            let mut pads = vec![(0, 0); x.rank()];
+            pads[axis].1 = after;
+            x.pad(&pads, crate::methods::movement::zero(x.dtype()))
+        };
+        let mut split = source.shape().to_vec();
+        split.insert(axis + 1, 1);
+        let apart = padded(&source.reshape(&split)?, axis + 1, stride - 1)?;
+        let mut merged = source.shape().to_vec();
+        merged[axis] = count * stride;
+        let spread = apart.reshape(&merged)?;
+        // Without the zeros after the last element.
+        let length = (count * stride - (stride - 1)).max(0);
+        let mut ranges: Vec<(i64, i64)> = merged.iter().map(|size| (0, *size)).collect();
+        ranges[axis].1 = length;
+        let mut pads = vec![(0, 0); merged.len()];
+        pads[axis] = (first, size - first - length);
+        spread.shrink(&ranges)?.pad(&pads, crate::methods::movement::zero(self.dtype()))
+    }
+
+    /// Makes the tensor, and its clones, what `value` is.
+    fn replace(&self, value: Tensor) {
+        let node = cast_node(value.uop(), self.dtype());
+        self.replace_node(node);
+    }
+}

@@ -1,0 +1,102 @@
+//! Tensors that require gradients, and `backward`, which leaves the gradients with them.
+
+use gradiff_graph::{Op, UOp};
+
+use super::check_float;
+use crate::error::invalid;
+use crate::parameters::{new_parameter, parameters_below, requires_gradient};
+use crate::{Error, Tensor};
+
+impl Tensor {
+    /// Sets whether [`backward`](Tensor::backward) computes the gradient with respect to this
+    /// tensor, and returns it. What was made of the tensor before is not affected. The tensor is a
+    /// value of its own then, distinct from others that are computed alike.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1f32, 2.0])?.requires_grad_(true)?;
+    /// x.mul(&x)?.sum(&[0])?.backward()?;
+    /// assert_eq!(x.grad().expect("it has a gradient").to_text()?, "[2.0, 4.0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// If gradients are required of a dtype that is not a float.
+    pub fn requires_grad_(&self, requires: bool) -> Result<Tensor, Error> {
+        if requires {
+            check_float("requires_grad_", self)?;
+        }
+        let mut state = self.state_mut();
+        let earlier = state.requires_grad.replace(requires);
+        // Without an earlier call, a parameter's node is that of the tensor that this one is made
+        // of by a method that changes nothing.
+        let is_parameter = earlier.is_some() && state.node.op() == Op::Parameter;
+        if requires && !is_parameter {
+            state.node = new_parameter(state.node.clone(), self.shared_state());
+        }
+        drop(state);
+        Ok(self.clone())
+    }
+
+    /// Returns what [`requires_grad_`](Tensor::requires_grad_) was called with last; if it was not
+    /// called, true for a tensor that is computed from one that requires a gradient, and otherwise
+    /// `None`.
+    pub fn requires_grad(&self) -> Option<bool> {
+        if let Some(requires) = self.state().requires_grad {
+            return Some(requires);
+        }
+        requires_gradient(&self.uop()).then_some(true)
+    }
+
+    /// Returns the gradient that [`backward`](Tensor::backward) computed: the sum over its calls
+    /// since [`zero_grad`](Tensor::zero_grad). `None` before the first call.
+    pub fn grad(&self) -> Option<Tensor> {
+        let grad = self.state().grad.clone()?;
+        Some(Tensor::of_state(grad, self.dtype(), self.shape().into()))
+    }
+
+    /// Forgets the gradient.
+    pub fn zero_grad(&self) {
+        self.state_mut().grad = None;
+    }
+
+    /// Adds to the gradient of each tensor that requires one the derivatives of this tensor, which
+    /// has one element, with respect to it. Nothing is computed before a gradient is read.
+    /// # Errors
+    /// If the tensor has more elements than one, is not of floats, or is not computed from a tensor
+    /// that requires a gradient.
+    pub fn backward(&self) -> Result<(), Error> {
+        self.backward_by(&self.seed("backward")?)
+    }
+
+    /// Does what [`backward`](Tensor::backward) does for the sum of `self * weights`; `weights` has
+    /// the shape and dtype of `self`.
+    /// # Errors
+    /// If the shapes or dtypes differ, the dtype is not a float, or `self` is not computed from a
+    /// tensor that requires a gradient.
+    pub fn backward_by(&self, weights: &Tensor) -> Result<(), Error> {
+        check_float("backward", self)?;
+        self.check_weights(weights)?;
+        let mut parameters = parameters_below(&self.uop());
+        parameters.retain(|(_, state)| state.read().requires_grad == Some(true));
+        if parameters.is_empty() {
+            return invalid(format!(
+                "backward of {self:?}: no tensor that it is computed from requires a gradient"
+            ));
+        }
+        let nodes: Vec<UOp> = parameters.iter().map(|(node, _)| node.clone()).collect();
+        let found = self.gradients_of_nodes(weights, &nodes)?;
+        for ((node, state), gradient) in parameters.iter().zip(found) {
+            let Some(gradient) = gradient else { continue };
+            let shape = node.shape().expect("a node of tensor level has a shape");
+            let earlier = state.read().grad.clone();
+            let sum = match earlier {
+                Some(earlier) => {
+                    Tensor::of_state(earlier, node.dtype(), shape.into()).add(&gradient)?
+                }
+                None => gradient,
+            };
+            state.write().grad = Some(sum.shared_state().clone());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Parameters: the nodes that gradients are taken of, the tensors that they are the values of, and
+//! the ways of gradients through a graph.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use gradiff_graph::{Arg, Op, UOp};
+use rustc_hash::FxHashSet;
+
+use crate::state::{Shared, Weak};
+
+/// The name of a value that has been computed; its source is the computation.
+pub(crate) const COMPUTED: &str = "computed";
+
+/// The states of the tensors whose values are parameters, by the parameter's number.
+static PARAMETERS: Mutex<BTreeMap<i64, Weak>> = Mutex::new(BTreeMap::new());
+
+/// Returns a new parameter, the value of the tensor with this state.
+pub(crate) fn new_parameter(source: UOp, state: &Shared) -> UOp {
+    static NEXT: AtomicI64 = AtomicI64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|_, state| !state.is_gone());
+    known.insert(number, state.downgrade());
+    drop(known);
+    let parameter = UOp::new(Op::Parameter, source.dtype(), [source], Arg::Int(number));
+    assert!(parameter.shape().is_some(), "a node of tensor level has a shape");
+    parameter
+}
+
+/// Returns whether the op passes gradients to its sources. Other ops have integers or bools, no
+/// sources, or cut gradients.
+pub(crate) fn passes_gradients(node: &UOp) -> bool {
+    node.dtype().is_float()
+        && !matches!(node.op(), Op::Detach | Op::Bitcast | Op::Buffer | Op::Const | Op::Iota)
+}
+
+/// Returns the sources that a gradient may be passed to.
+pub(crate) fn differentiable_sources(node: &UOp) -> impl Iterator<Item = &UOp> {
+    // Source 0 of a function is its value, whose computation is not differentiated.
+    let start = usize::from(node.op() == Op::Function);
+    node.src()[start..].iter().filter(|source| source.dtype().is_float())
+}
+
+/// Returns the parameters that gradients of a node are passed to and whose tensors are there, each
+/// once, with the states of the tensors.
+pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
+    let mut found: BTreeMap<i64, &UOp> = BTreeMap::new();
+    let (mut seen, mut pending) = (FxHashSet::default(), vec![node]);
+    while let Some(node) = pending.pop() {
+        if !seen.insert(node) || !passes_gradients(node) {
+            continue;
+        }
+        if let (Op::Parameter, Arg::Int(number)) = (node.op(), node.arg()) {
+            found.insert(*number, node);
+        }
+        pending.extend(differentiable_sources(node));
+    }
+    let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let alive = |(number, node): (i64, &UOp)| Some((node.clone(), known.get(&number)?.upgrade()?));
+    found.into_iter().filter_map(alive).collect()
+}
+
+/// Returns whether gradients of a node are passed to a tensor that requires one.
+pub(crate) fn requires_gradient(node: &UOp) -> bool {
+    let are_none = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+    !are_none
+        && parameters_below(node).iter().any(|(_, state)| state.read().requires_grad == Some(true))
+}
+
+/// Returns the node of a tensor that has been computed: `value`, through which the gradients of the
+/// node `before` still flow, if tensors that require one are below it.
+pub(crate) fn keeping_gradients(before: &UOp, value: UOp) -> UOp {
+    match (before.op(), before.arg()) {
+        (Op::Parameter, _) if value.op() != Op::Parameter => {
+            before.with_src([keeping_gradients(&before.src()[0], value)])
+        }
+        // It was computed before.
+        (Op::Function, Arg::Name(name)) if **name == *COMPUTED => {
+            before.with_src([value, before.src()[1].clone()])
+        }
+        _ if value == *before || !requires_gradient(before) => value,
+        _ => {
+            let sources = [value, before.clone()];
+            let node = UOp::new(Op::Function, before.dtype(), sources, Arg::Name(COMPUTED.into()));
+            assert!(node.shape().is_some(), "a node of tensor level has a shape");
+            node
+        }
+    }
+}

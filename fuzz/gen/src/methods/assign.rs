@@ -1,0 +1,65 @@
+//! Draws assignments in place.
+
+use gradiff_corpus::{Arg, Method, Statement, TensorType, ValueId, statement_type};
+
+use crate::programs::Builder;
+use crate::{Choices, shapes};
+
+impl<C: Choices> Builder<'_, C> {
+    /// Adds an assignment of a value, new data unless one fits, to all or a slice of another.
+    pub(super) fn draw_assign(&mut self, method: Method) -> Option<ValueId> {
+        let target = self.pick(|_, _| true)?;
+        let TensorType { dtype, shape } = self.type_of(target).clone();
+        let (args, part) = match method {
+            Method::Assign => (Vec::new(), shape.clone()),
+            _ => {
+                let args = self.slice_args(&shape);
+                let srcs = vec![ValueId(0)];
+                let slice = Statement::Method { method: Method::Slice, srcs, args: args.clone() };
+                let source = TensorType { dtype, shape: shape.clone() };
+                (args, statement_type(&slice, &[source]).ok()?.shape)
+            }
+        };
+        let limit = self.limit;
+        let found = self.pick(|tensor, _| {
+            tensor.dtype == dtype && shapes::broadcast(&tensor.shape, &part, limit)
+        });
+        let value = match found.filter(|value| fits(&self.type_of(*value).shape, &part)) {
+            Some(value) => value,
+            None if self.has_room(2) => {
+                // Some axes are broadcast.
+                let axes: Vec<usize> = part
+                    .iter()
+                    .map(|size| if self.choices.one_in(4) { 1 } else { *size })
+                    .collect();
+                let (statement, fact) = self.fresh(dtype, axes);
+                self.push(statement, fact)
+            }
+            None => return None,
+        };
+        let fact = match method {
+            Method::Assign => self.fact(value),
+            _ => self.fact(target).join(&self.fact(value)),
+        };
+        Some(self.push_method(method, vec![target, value], args, fact))
+    }
+
+    /// Draws starts, stops and steps of a slice.
+    pub(super) fn slice_args(&mut self, shape: &[usize]) -> Vec<Arg> {
+        let rank = shape.len();
+        let count = rank - self.choices.below(rank as u32 + 1) as usize;
+        let mut lists = [(); 3].map(|()| Vec::new());
+        for size in &shape[..count] {
+            lists[0].push(self.bound(*size));
+            lists[1].push(self.bound(*size));
+            lists[2].push(self.choices.pick(&[1, 2, -1, 3, -2, 1, 7, -3, i64::MIN]));
+        }
+        lists.map(Arg::Ints).to_vec()
+    }
+}
+
+/// Returns whether a shape broadcasts to another, which stays.
+fn fits(from: &[usize], to: &[usize]) -> bool {
+    let Some(missing) = to.len().checked_sub(from.len()) else { return false };
+    from.iter().zip(&to[missing..]).all(|(from, to)| from == to || *from == 1)
+}
