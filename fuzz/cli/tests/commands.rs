@@ -282,7 +282,8 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
     let script = |body: &str| {
         format!("#!/bin/sh\ncase \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n{body}\n")
     };
-    let flags = ["--programs", "1", "--timeout", "1"];
+    // An idiom always has a kernel to compile.
+    let flags = ["--programs", "1", "--lanes", "idioms", "--timeout", "1"];
     let summary = hunt_with_compiler(&script("while :; do :; done"), &flags, 2);
     assert_eq!((&summary["timeouts"], &summary["slow"]), (&1.into(), &0.into()), "{summary}");
     let story = summary["details"][0]["story"].to_string();
@@ -316,7 +317,7 @@ fn a_worker_that_is_stopped_for_long_is_no_finding() {
         until test -e \"$here/go\"; do sleep 0.1; done\n\
         exec cc \"$@\"\n";
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let arguments = ["--programs", "1", "--timeout", "1"];
+    let arguments = ["--programs", "1", "--lanes", "idioms", "--timeout", "1"];
     let mut hunt = hunting_with_compiler(folder.path(), script, &arguments);
     let hunt = hunt.spawn().expect("the command starts");
     let pause = |tenths: u64| std::thread::sleep(std::time::Duration::from_millis(100 * tenths));
