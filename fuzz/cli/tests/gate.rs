@@ -84,7 +84,8 @@ fn within<T>(seconds: u64, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-const HUNT: [&str; 6] = ["hunt", "--json", "--jobs", "1", "--backends", "c"];
+/// A hunt of idioms, which always have kernels to compile.
+const HUNT: [&str; 8] = ["hunt", "--json", "--jobs", "1", "--backends", "c", "--lanes", "idioms"];
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -143,7 +144,7 @@ fn a_death_that_no_program_causes_alone_is_minimised_as_a_sequence() {
     assert!((2..32).contains(&programs), "{summary}");
     let (path, text) = sequence(&folder);
     assert!(text.contains("crash on c: the process ended with signal: 6"), "{text}");
-    assert!(text.contains("seed 1\nbackends c\nrun "), "{text}");
+    assert!(text.contains("seed 1\nlanes idioms\nbackends c\nrun "), "{text}");
     let path = path.to_string_lossy();
     let again = output(folder.gradiff(&script, &["replay", &path]));
     assert_eq!(again.status.code(), Some(2), "{}", self::text(&again));
@@ -184,7 +185,7 @@ fn a_worker_that_is_killed_is_a_finding_that_was_not_reproduced() {
     let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 2);
     assert_eq!((&summary["not_reproduced"], &summary["programs"]), (&1.into(), &70.into()));
     let (_, text) = sequence(&folder);
-    for part in ["signal: 6", "not reproduced", "seed 3\nbackends c\nrun 0-63\n"] {
+    for part in ["signal: 6", "not reproduced", "seed 3\nlanes idioms\nbackends c\nrun 0-63\n"] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -554,7 +555,7 @@ fn only_text_files_are_read_and_byte_order_marks_are_skipped() {
 fn escape_sequences_of_a_compiler_are_shown_as_text() {
     let folder = Folder::new();
     let script = "printf '\\033]0;owned\\007 \\033[31mred' >&2\nexit 1\n";
-    let hunt = ["hunt", "--jobs", "1", "--backends", "c", "--programs", "1"];
+    let hunt = ["hunt", "--jobs", "1", "--backends", "c", "--lanes", "idioms", "--programs", "1"];
     let output = output(folder.gradiff(script, &hunt));
     let text = text(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");

@@ -294,7 +294,8 @@ impl Lane {
         let rough = op.needs_float() || op == Op::Bitcast;
         let factor = match self {
             Lane::Gradients if op == Op::Bitcast => 0,
-            Lane::Gradients if matches!(op, Op::Method | Op::Gradient) => 4,
+            Lane::Gradients if op == Op::Method => 10,
+            Lane::Gradients if op == Op::Gradient => 6,
             Lane::Gradients => 1,
             // The other lanes have values whose derivatives are seldom defined.
             _ if op == Op::Gradient => 0,

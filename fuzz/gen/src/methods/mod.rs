@@ -15,14 +15,40 @@ mod windows;
 
 use gradiff_corpus::{Arg, Method, Statement, ValueId};
 
-use crate::Choices;
 use crate::fact::Fact;
 use crate::programs::Builder;
+use crate::{Choices, Lane};
+
+/// Methods whose derivatives have cases: kinks, ties, zeros.
+const KINKED: [Method; 19] = [
+    Method::Abs,
+    Method::Relu,
+    Method::Relu6,
+    Method::HardTanh,
+    Method::LeakyRelu,
+    Method::HardSigmoid,
+    Method::HardSwish,
+    Method::Clamp,
+    Method::Elu,
+    Method::Celu,
+    Method::Selu,
+    Method::CopySign,
+    Method::Fmod,
+    Method::MaxPool2d,
+    Method::Cummax,
+    Method::Cummin,
+    Method::Cumprod,
+    Method::Min,
+    Method::ScatterAmax,
+];
 
 impl<C: Choices> Builder<'_, C> {
     /// Adds a method, and new sources where it needs some. Returns `None` if nothing fits.
     pub(crate) fn method(&mut self) -> Option<ValueId> {
-        let method = self.choices.pick(&Method::ALL);
+        let method = match self.lane {
+            Lane::Gradients if self.choices.one_in(3) => self.choices.pick(&KINKED),
+            _ => self.choices.pick(&Method::ALL),
+        };
         match method {
             Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
             Method::Min => self.draw_smallest(),
