@@ -102,8 +102,8 @@ impl GgufValue {
     }
 }
 
-/// Metadata and tensors by name.
-type Contents = (BTreeMap<String, GgufValue>, BTreeMap<String, Tensor>);
+/// The metadata and the tensors of a GGUF file, by name.
+pub type GgufContents = (BTreeMap<String, GgufValue>, BTreeMap<String, Tensor>);
 
 /// Reads the metadata and the tensors of a GGUF file, version 2 or 3, little endian. Sizes are
 /// outermost first, as the engine's. Quantised tensors (`Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0`,
@@ -117,14 +117,12 @@ type Contents = (BTreeMap<String, GgufValue>, BTreeMap<String, Tensor>);
 /// ```
 /// # Errors
 /// If the file cannot be read, is broken, or has tensors of other types.
-pub fn load_gguf(
-    path: impl AsRef<Path>,
-) -> Result<(BTreeMap<String, GgufValue>, BTreeMap<String, Tensor>), Error> {
+pub fn load_gguf(path: impl AsRef<Path>) -> Result<GgufContents, Error> {
     let path = path.as_ref();
     load(path).map_err(|problem| problem.at(path))
 }
 
-fn load(path: &Path) -> Result<Contents, Problem> {
+fn load(path: &Path) -> Result<GgufContents, Problem> {
     let mut source = Source::open(path)?;
     let mut header = Header {
         left: source.size_bytes.min(MAX_HEADER_BYTES),

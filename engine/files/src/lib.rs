@@ -48,7 +48,7 @@ mod source;
 mod torch;
 
 pub use error::Error;
-pub use gguf::{GgufValue, load_gguf};
+pub use gguf::{GgufContents, GgufValue, load_gguf};
 pub use npy::{load_npy, save_npy};
 pub use npz::{load_npz, save_npz};
 pub use safetensors::{load_safetensors, load_safetensors_metadata, save_safetensors};

@@ -99,7 +99,7 @@ pub(crate) fn read(
     }
     let header = read_exactly(reader, u64::from(length), 0)?;
     let header = Header::parse(&header)?;
-    let data = size_bytes.checked_sub(8 + length_size + u64::from(length)).unwrap_or_default();
+    let data = size_bytes.saturating_sub(8 + length_size + u64::from(length));
     let layout = header.layout;
     if layout.size_bytes() != data {
         return broken(format!(
