@@ -129,43 +129,102 @@ fn small_files() -> Vec<(String, Vec<u8>)> {
 fn no_prefix_of_a_file_panics() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes) in small_files() {
+        let full = load_bytes(folder.path(), &name, &bytes);
         for size in 0..bytes.len() {
-            let result = load_bytes(folder.path(), &name, &bytes[..size]);
-            // A zip archive may be complete without its comment; these have none.
-            assert!(result.is_err(), "{name} cut to {size} bytes is taken");
+            let Ok(tensors) = load_bytes(folder.path(), &name, &bytes[..size]) else { continue };
+            // Padding follows the last tensor of GGUF.
+            assert!(name.ends_with("gguf"), "{name} cut to {size} bytes is taken");
+            for (name, tensor) in full.as_ref().unwrap() {
+                assert_eq!(tensors[name].to_bytes().unwrap(), tensor.to_bytes().unwrap());
+            }
         }
     }
+}
+
+/// Calls `load` with damaged copies of `bytes`: one to eight bytes are wrong. Returns the number of
+/// copies that are taken, and refused.
+fn damage<T>(
+    bytes: &[u8],
+    count: usize,
+    random: &mut u64,
+    mut load: impl FnMut(&[u8]) -> Result<T, Error>,
+) -> (usize, usize) {
+    let (mut taken, mut refused) = (0, 0);
+    let mut damaged = bytes.to_vec();
+    for index in 0..count {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        // Half of the copies have one wrong byte; else the damage adds up.
+        if index % 16 < 9 {
+            damaged.copy_from_slice(bytes);
+        }
+        let at = *random as usize % bytes.len();
+        damaged[at] = match *random >> 40 & 3 {
+            0 => damaged[at] ^ 1 << (*random >> 50 & 7),
+            1 => 0xff,
+            2 => 0,
+            _ => (*random >> 32) as u8,
+        };
+        match load(&damaged) {
+            Ok(_) => taken += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    (taken, refused)
 }
 
 #[test]
 fn no_damaged_byte_panics() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = 0x9e37_79b9_7f4a_7c15;
     let (mut taken, mut refused) = (0, 0);
-    for (name, mut bytes) in small_files() {
-        for _ in 0..600 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let at = random as usize % bytes.len();
-            let before = bytes[at];
-            bytes[at] = match random >> 40 & 3 {
-                0 => before ^ 1 << (random >> 50 & 7),
-                1 => 0xff,
-                2 => 0,
-                _ => (random >> 32) as u8,
-            };
-            match load_bytes(folder.path(), &name, &bytes) {
-                Ok(_) => taken += 1,
-                Err(_) => refused += 1,
-            }
-            // Some damage stays, so that several bytes are wrong at once.
-            if random >> 60 != 0 {
-                bytes[at] = before;
-            }
-        }
+    for (name, bytes) in small_files() {
+        let load = |damaged: &[u8]| load_bytes(folder.path(), &name, damaged);
+        let counts = damage(&bytes, 600, &mut random, load);
+        (taken, refused) = (taken + counts.0, refused + counts.1);
     }
     assert!(1000 < taken && 1000 < refused, "{taken} taken, {refused} refused");
+}
+
+#[test]
+fn no_damaged_pickle_panics() {
+    use std::io::Read;
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = 0x2545_f491_4f6c_dd1d;
+    let (mut taken, mut refused) = (0, 0);
+    for name in ["dtypes1.pt", "dtypes2.pt", "model.pt", "views.pt", "module.pt"] {
+        // The checksums of the archive would refuse damage before the pickle is read.
+        let file = std::fs::File::open(data().join(name)).unwrap();
+        let mut zip = zip::ZipArchive::new(file).unwrap();
+        let mut entries = Vec::new();
+        let mut pickle = Vec::new();
+        for index in 0..zip.len() {
+            let mut entry = zip.by_index(index).unwrap();
+            let name = entry.name().unwrap().to_string();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            match name.ends_with("data.pkl") {
+                true => pickle = bytes,
+                false => entries.push((name, bytes)),
+            }
+        }
+        let folder_name = entries[0].0.split('/').next().unwrap().to_string();
+        let load = |damaged: &[u8]| {
+            let pickle_name = format!("{folder_name}/data.pkl");
+            let mut parts = vec![(pickle_name.as_str(), damaged)];
+            parts.extend(entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
+            let result = load_bytes(folder.path(), "damaged.pt", &archive(&parts));
+            for tensor in result.iter().flat_map(BTreeMap::values) {
+                assert!(tensor.buffer().is_none() || tensor.to_bytes().is_ok());
+            }
+            result
+        };
+        assert_eq!(load(&pickle).is_ok(), name != "module.pt");
+        let counts = damage(&pickle, 1000, &mut random, load);
+        (taken, refused) = (taken + counts.0, refused + counts.1);
+    }
+    assert!(200 < taken && 200 < refused, "{taken} taken, {refused} refused");
 }
 
 #[test]
