@@ -54,7 +54,8 @@ fn load(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
         let name = entry.strip_suffix(".npy").unwrap_or_default();
         if name.is_empty() || MAX_NAME_BYTES < name.len() as u64 {
             return broken(format!(
-                "the entry {entry:?} is no array NAME.npy with a name of 1 to {MAX_NAME_BYTES} bytes"
+                "the entry {entry:?} is no array NAME.npy, with a name of 1 to {MAX_NAME_BYTES} \
+                 bytes"
             ));
         }
         let tensor = archive.read_with(index, npy::read);

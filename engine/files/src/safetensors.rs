@@ -71,7 +71,8 @@ pub fn load_safetensors_metadata(
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("model.safetensors");
-/// let tensors = BTreeMap::from([("bias".to_string(), Tensor::full(gradiff_graph::DType::F16, &[3], 0.5)?)]);
+/// let bias = Tensor::from_slice(&[3], &[0.5f32, 1.0, 1.5])?;
+/// let tensors = BTreeMap::from([("bias".to_string(), bias)]);
 /// let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
 /// gradiff_files::save_safetensors(&tensors, &path, Some(&metadata))?;
 /// assert_eq!(gradiff_files::load_safetensors_metadata(&path)?, metadata);

@@ -1,6 +1,8 @@
 //! Files of the original libraries are read as these libraries read them, and damaged files give
 //! tensors or an error. `make_data.py` wrote the files.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

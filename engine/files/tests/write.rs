@@ -1,5 +1,7 @@
 //! Saved files are read as what was saved, by this crate and by the crate `safetensors`.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 
 use gradiff_files::{
