@@ -19,7 +19,7 @@ fn tensors() -> BTreeMap<String, Tensor> {
         for shape in shapes {
             let elements = shape.iter().product::<i64>() as usize;
             let byte = |index: usize| match dtype {
-                DType::Bool => u8::from(index % 3 == 0),
+                DType::Bool => u8::from(index.is_multiple_of(3)),
                 _ => (index * 37 % 251) as u8,
             };
             let bytes: Vec<u8> = (0..elements * dtype.size_bytes()).map(byte).collect();
