@@ -24,9 +24,11 @@ const EDGES: &[(&str, &[&str])] = &[
             "gradiff-view",
         ],
     ),
+    ("gradiff-files", &["gradiff-graph", "gradiff-tensor"]),
     (
         "gradiff",
         &[
+            "gradiff-files",
             "gradiff-graph",
             "gradiff-kernel",
             "gradiff-render",

@@ -1,0 +1,113 @@
+//! Saved files are read as what was saved, by this crate and by the crate `safetensors`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use gradiff_files::{
+    load_npy, load_npz, load_safetensors, load_safetensors_metadata, save_npy, save_npz,
+    save_safetensors,
+};
+use gradiff_graph::DType;
+use gradiff_tensor::Tensor;
+
+/// A tensor of each dtype and several shapes.
+fn tensors() -> BTreeMap<String, Tensor> {
+    let mut tensors = BTreeMap::new();
+    let shapes: [&[i64]; 6] = [&[], &[1], &[0], &[2, 3], &[2, 0, 3], &[70, 1001]];
+    for dtype in DType::ALL {
+        for shape in shapes {
+            let elements = shape.iter().product::<i64>() as usize;
+            let byte = |index: usize| match dtype {
+                DType::Bool => u8::from(index.is_multiple_of(3)),
+                _ => (index * 37 % 251) as u8,
+            };
+            let bytes: Vec<u8> = (0..elements * dtype.size_bytes()).map(byte).collect();
+            let tensor = Tensor::from_bytes(dtype, shape, &bytes).unwrap();
+            tensors.insert(format!("{dtype} {shape:?} \"ä\n"), tensor);
+        }
+    }
+    let sum = Tensor::from_slice(&[2], &[1, 2]).unwrap();
+    tensors.insert("computed".to_string(), sum.add(&sum).unwrap());
+    tensors.insert("constant".to_string(), Tensor::full(DType::F32, &[3], 2.0).unwrap());
+    tensors
+}
+
+fn assert_same(found: &BTreeMap<String, Tensor>, expected: &BTreeMap<String, Tensor>) {
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, tensor) in expected {
+        let found = &found[name];
+        assert_eq!((found.dtype(), found.shape()), (tensor.dtype(), tensor.shape()), "{name}");
+        assert_eq!(found.to_bytes().unwrap(), tensor.to_bytes().unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn safetensors_are_those_of_the_original_crate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let tensors = tensors();
+    let metadata = BTreeMap::from([("a".to_string(), "\"b\"".to_string())]);
+    save_safetensors(&tensors, &path, Some(&metadata)).unwrap();
+    assert_same(&load_safetensors(&path).unwrap(), &tensors);
+    assert_eq!(load_safetensors_metadata(&path).unwrap(), metadata);
+    let bytes = std::fs::read(&path).unwrap();
+    let original = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(original.len(), tensors.len());
+    for (name, tensor) in &tensors {
+        let view = original.tensor(name).unwrap();
+        assert_eq!(view.data(), tensor.to_bytes().unwrap(), "{name}");
+    }
+    let views = original.iter();
+    let metadata = metadata.clone().into_iter().collect();
+    let written = safetensors::serialize(views, Some(metadata)).unwrap();
+    assert!(written == bytes, "the crate writes other bytes");
+    save_safetensors(&tensors, &path, None).unwrap();
+    assert_eq!(load_safetensors_metadata(&path).unwrap(), BTreeMap::new());
+    assert_same(&load_safetensors(&path).unwrap(), &tensors);
+}
+
+#[test]
+fn arrays_of_numpy_are_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (npy, npz) = (folder.path().join("a.npy"), folder.path().join("a.npz"));
+    let mut tensors = tensors();
+    let refused = save_npz(&tensors, &npz).unwrap_err().to_string();
+    assert!(refused.contains("bf16") && !npz.exists(), "{refused}");
+    tensors.retain(|_, tensor| tensor.dtype() != DType::BF16);
+    for tensor in tensors.values() {
+        save_npy(tensor, &npy).unwrap();
+        let found = BTreeMap::from([(String::new(), load_npy(&npy).unwrap())]);
+        assert_same(&found, &BTreeMap::from([(String::new(), tensor.clone())]));
+    }
+    save_npz(&tensors, &npz).unwrap();
+    assert_same(&load_npz(&npz).unwrap(), &tensors);
+    let first = std::fs::read(&npz).unwrap();
+    save_npz(&tensors, &npz).unwrap();
+    assert!(first == std::fs::read(&npz).unwrap(), "two saves differ");
+}
+
+#[test]
+fn files_are_the_bytes_that_numpy_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    for name in ["bool_le_C.npy", "uint16_le_C.npy", "float64_le_C.npy", "scalar.npy"] {
+        let tensor = load_npy(data.join(name)).unwrap();
+        save_npy(&tensor, folder.path().join(name)).unwrap();
+        let bytes = std::fs::read(folder.path().join(name)).unwrap();
+        assert!(bytes == std::fs::read(data.join(name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_failed_save_leaves_the_file_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.npy");
+    save_npy(&Tensor::from_slice(&[1], &[7]).unwrap(), &path).unwrap();
+    let half = Tensor::full(DType::BF16, &[1], 0.0).unwrap();
+    save_npy(&half, &path).unwrap_err();
+    assert_eq!(load_npy(&path).unwrap().to_text().unwrap(), "[7]");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let missing = folder.path().join("missing/a.npy");
+    assert!(save_npy(&half.cast(DType::F32).unwrap(), &missing).is_err());
+}
