@@ -1,5 +1,8 @@
 //! Assignment in place: the tensor and its clones change, and nothing that was made of it before.
 
+// Clippy does not recognise helpers of integration tests as test code.
+#![allow(clippy::unwrap_used)]
+
 use gradiff::{DType, Engine, Error, Tensor};
 
 fn numbered(shape: &[i64]) -> Tensor {

@@ -116,7 +116,7 @@ fn constants_and_counters_go_with_any_device() {
             part.realize().unwrap();
             assert!(computed.buffer().is_some() && part.buffer().is_some());
             assert_eq!(computed.device().unwrap(), default_device().unwrap());
-            let sum = x.add(&computed).unwrap().add(&part.expand(&[2]).unwrap()).unwrap();
+            let sum = x.add(&computed).unwrap().add(part.expand(&[2]).unwrap()).unwrap();
             assert_eq!((sum.device().unwrap(), ints(&sum)), (device, vec![3, 5]));
             let moved = computed.to(device).unwrap();
             assert_eq!((moved.device().unwrap(), ints(&moved)), (device, vec![1, 2]));

@@ -1,6 +1,9 @@
 //! Gradients: of each op and function against differences of its values, at kinks and ties by
 //! definition, and the calls that compute and keep them.
 
+// Clippy does not recognise helpers of integration tests as test code.
+#![allow(clippy::unwrap_used)]
+
 use gradiff::{Conv, DType, Error, Pool, Tensor, keepdim};
 
 type Function = fn(&Tensor) -> Result<Tensor, Error>;
@@ -32,7 +35,7 @@ fn weights(like: &Tensor) -> Tensor {
 fn check_at(name: &str, shape: &[i64], elements: &[f64], f: Function) {
     let value = |elements: &[f64]| -> f64 {
         let y = f(&data(shape, elements)).unwrap();
-        floats(&sum(&y.mul(&weights(&y)).unwrap()))[0]
+        floats(&sum(&y.mul(weights(&y)).unwrap()))[0]
     };
     let x = data(shape, elements);
     let y = f(&x).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -262,7 +265,7 @@ fn kinks_and_ties_have_the_derivatives_of_their_definition() {
         slopes(&[1e-320, 5.0], |x| x.cast(DType::I32)?.cast(DType::F64)?.add(x)),
         "[1.0, 1.0]"
     );
-    assert_eq!(slopes(&[3.0], |x| x.mul(&x.detach())), "[3.0]");
+    assert_eq!(slopes(&[3.0], |x| x.mul(x.detach())), "[3.0]");
     assert_eq!(slopes(&[0.0, 2.0], |x| x.pow(0)), "[0.0, 0.0]");
     assert_eq!(slopes(&[0.0, 3.0], |x| x.pow(2)), "[0.0, 6.0]");
     assert_eq!(slopes(&[0.0, 1.0], |x| Tensor::zeros(DType::F64, &[])?.pow(x)), "[0.0, 0.0]");
@@ -327,7 +330,7 @@ fn backward_keeps_gradients_of_parameters() {
     let before = loss();
     w.realize().unwrap();
     assert!(w.buffer().is_some() && w.requires_grad() == Some(true));
-    before.add(&loss()).unwrap().backward().unwrap();
+    before.add(loss()).unwrap().backward().unwrap();
     assert_eq!(floats(&w.grad().unwrap()), [10.0, 14.0]);
     assert_eq!(floats(&w), [1.0, 2.0]);
     w.requires_grad_(false).unwrap();

@@ -298,7 +298,9 @@ fn gradients_are_finite_differences() {
 #[test]
 fn every_method_has_a_row() {
     let words: BTreeSet<&str> = ROWS.iter().flat_map(|(row, _)| row.split_whitespace()).collect();
-    for method in Method::ALL {
+    // Assignments have no derivatives, which differences cannot tell: see gradient-assign.case.
+    let is_cut = |method: &Method| matches!(method, Method::Assign | Method::AssignSlice);
+    for method in Method::ALL.into_iter().filter(|method| !is_cut(method)) {
         assert!(words.contains(method.row().name), "{} has no row", method.row().name);
     }
 }
