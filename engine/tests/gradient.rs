@@ -426,3 +426,36 @@ fn long_chains_have_gradients() {
     let found = y.gradient(&[&x]).unwrap().remove(0);
     assert_eq!(found.shape(), [0i64; 0]);
 }
+
+/// Nodes that a program made by itself have errors, not panics.
+#[test]
+fn functions_of_hand_made_nodes_are_checked() {
+    let tensor = |text: &str| Tensor::from_uop(gradiff::graph::text::parse_text(text).unwrap());
+    let data = "%0 = buffer f32 #0 3\n%1 = buffer f32 #1 2\n%2 = const i64 1\n";
+    for (function, words) in [
+        ("function f32 %0 %1 nothing", "there is no function nothing"),
+        ("function f32 %0 %0 %0 tanh", "tanh has 1 sources"),
+        ("function f32 %0 %0 elu", "elu has 2 sources"),
+    ] {
+        let error = tensor(&format!("{data}%3 = {function}\n")).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    for function in ["function f32 %0 %1 tanh", "function f32 %0 %1 %2 cummax"] {
+        let text = format!("{data}%3 = {function}\n%4 = neg f32 %3\n");
+        let y = tensor(&text).unwrap();
+        let node = y.uop().src()[0].src()[1].clone();
+        let x = Tensor::from_uop(node).unwrap();
+        let weights = Tensor::ones(DType::F32, &[3]).unwrap();
+        assert!(y.gradient_by(&weights, &[&x]).is_err(), "{function}");
+    }
+    // A parameter with the number of another tensor's is none of it.
+    let w = data64().requires_grad_(true).unwrap();
+    let number = format!("{:?}", w.uop()).rsplit(' ').next().unwrap().to_string();
+    let text = format!("%0 = buffer f32 #0 1\n%1 = parameter f32 %0 {number}\n");
+    assert!(tensor(&text).unwrap().backward().is_err());
+    assert!(w.grad().is_none());
+}
+
+fn data64() -> Tensor {
+    data(&[3], &[1.0, 2.0, 3.0])
+}

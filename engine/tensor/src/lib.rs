@@ -17,6 +17,7 @@ mod element;
 mod elementwise;
 mod engine;
 mod error;
+mod from_uop;
 mod gradient;
 mod methods;
 mod movement;

@@ -58,7 +58,13 @@ pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
         pending.extend(differentiable_sources(node));
     }
     let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let alive = |(number, node): (i64, &UOp)| Some((node.clone(), known.get(&number)?.upgrade()?));
+    let alive = |(number, node): (i64, &UOp)| {
+        let state = known.get(&number)?.upgrade()?;
+        // A node that a program made by itself may have any number.
+        let is_like = |value: &UOp| value.dtype() == node.dtype() && value.shape() == node.shape();
+        let is_value = is_like(&state.read().node);
+        is_value.then(|| (node.clone(), state))
+    };
     found.into_iter().filter_map(alive).collect()
 }
 

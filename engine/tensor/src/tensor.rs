@@ -6,7 +6,6 @@ use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
 use crate::parameters::{keeping_gradients, new_parameter};
-use crate::placement::check_names;
 use crate::state::{Shared, State};
 use crate::{Element, Error, Scalar};
 
@@ -27,25 +26,6 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Creates a tensor of a node of tensor level.
-    ///
-    /// # Errors If [`gradiff_graph::verify::verify`] refuses the node, it has no shape, a shape in
-    /// it exceeds [`MAX_ELEMENTS`], or a device in it does not exist.
-    pub fn from_uop(node: UOp) -> Result<Tensor, Error> {
-        let is_tensor = node.dtype() != DType::Void && node.shape().is_some();
-        let verified = gradiff_graph::verify::verify(&node).map_err(|error| error.to_string());
-        if let Err(why) =
-            verified.and_then(|()| is_tensor.then_some(()).ok_or("it has no shape".into()))
-        {
-            return invalid(format!("a tensor of {node:?}: {why}"));
-        }
-        check_names(&node.order())?;
-        for node in node.order() {
-            check_shape(node.shape().unwrap_or_default())?;
-        }
-        Ok(Tensor::from_valid(node))
-    }
-
     /// Creates a tensor of a node that is known to be valid.
     pub(crate) fn from_valid(node: UOp) -> Tensor {
         let shape: Arc<[i64]> = node.shape().expect("a node of tensor level has a shape").into();

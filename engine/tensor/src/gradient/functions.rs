@@ -5,6 +5,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_10};
 
 use gradiff_graph::{Arg, DType, UOp};
 
+use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
 use crate::methods::indexing::moved_last;
 use crate::parameters::COMPUTED;
@@ -21,8 +22,8 @@ type Rule = fn(&Call, &Tensor) -> Result<Vec<Option<Tensor>>, Error>;
 enum Row {
     /// It has a single source, with which the gradient is multiplied.
     Unary(&'static str, Slope),
-    /// It has several sources.
-    Call(&'static str, Rule),
+    /// It has this number of sources.
+    Call(&'static str, usize, Rule),
 }
 
 /// The value and the sources of a function.
@@ -41,11 +42,14 @@ impl Call<'_> {
         Tensor::from_valid(self.node.src()[1 + number].clone())
     }
 
-    /// The source of this number as a scalar that is known.
-    fn number(&self, number: usize) -> f64 {
+    /// The source of this number, which is an axis of source 0.
+    fn axis(&self, number: usize) -> Result<i64, Error> {
         let constant = gradiff_schedule::constant_of(&self.node.src()[1 + number]);
-        let constant = constant.expect("a parameter is a constant");
-        constant.to_float().or(constant.to_int().map(|value| value as f64)).expect("a number")
+        let axis = constant.and_then(|constant| i64::try_from(constant.to_int()?).ok());
+        match axis.filter(|axis| (0..self.source(0).rank() as i64).contains(axis)) {
+            Some(axis) => Ok(axis),
+            None => invalid(format!("{:?}: source {number} is not an axis", self.node)),
+        }
     }
 
     /// The gradients that are needed, in the order of the sources.
@@ -147,55 +151,55 @@ const ROWS: [Row; 43] = {
             let slope = greater(x, 0.0)?.where_(&Tensor::ones(x.dtype(), &[])?, &below)?;
             slope.mul(1.0507)
         }),
-        Call(COMPUTED, |call, g| call.each(&[&|| Ok(g.clone())])),
+        Call(COMPUTED, 1, |call, g| call.each(&[&|| Ok(g.clone())])),
         // Parameters follow the source.
-        Call("leaky_relu", |call, g| {
+        Call("leaky_relu", 2, |call, g| {
             let (x, slope) = (call.source(0), call.source(1));
             call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&slope)?)])
         }),
-        Call("clamp", |call, g| {
+        Call("clamp", 3, |call, g| {
             let [x, low, high] = [0, 1, 2].map(|number| call.source(number));
             let is_outside = x.cmplt(&low)?.or(&high.cmplt(&x)?)?;
             call.each(&[&|| is_outside.where_(&Tensor::zeros(g.dtype(), &[])?, g)])
         }),
-        Call("hardtanh", |call, g| {
+        Call("hardtanh", 3, |call, g| {
             let [x, low, high] = [0, 1, 2].map(|number| call.source(number));
             let is_inside = low.cmplt(&x)?.and(&x.cmplt(&high)?)?;
             call.each(&[&|| is_inside.where_(g, &Tensor::zeros(g.dtype(), &[])?)])
         }),
-        Call("elu", |call, g| {
+        Call("elu", 2, |call, g| {
             let (x, alpha) = (call.source(0), call.source(1));
             let below = not_above_zero(&x)?.exp()?.mul(&alpha)?;
             call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&below)?)])
         }),
-        Call("celu", |call, g| {
+        Call("celu", 2, |call, g| {
             let (x, alpha) = (call.source(0), call.source(1));
             let below = not_above_zero(&x)?.div(&alpha)?.exp()?;
             call.each(&[&|| greater(&x, 0.0)?.where_(g, &g.mul(&below)?)])
         }),
-        Call("softplus", |call, g| {
+        Call("softplus", 2, |call, g| {
             let (x, beta) = (call.source(0), call.source(1));
             call.each(&[&|| g.mul(&x.mul(&beta)?.logistic()?)])
         }),
-        Call("logaddexp", |call, g| {
+        Call("logaddexp", 2, |call, g| {
             let (x, y) = (call.source(0), call.source(1));
             let share = |x: &Tensor, y: &Tensor| g.mul(&x.sub(y)?.logistic()?);
             call.each(&[&|| share(&x, &y), &|| share(&y, &x)])
         }),
-        Call("copysign", |call, g| {
+        Call("copysign", 2, |call, g| {
             let (value, x) = (call.value(), call.source(0));
             call.each(&[&|| g.mul(&value.sign()?.mul(&x.sign()?)?), &|| g.mul(0)])
         }),
-        Call("fmod", |call, g| {
+        Call("fmod", 2, |call, g| {
             let [x, y, value] = [call.source(0), call.source(1), call.value()];
             call.each(&[&|| Ok(g.clone()), &|| g.neg()?.mul(&x.sub(&value)?.div(&y)?.round()?)])
         }),
-        Call("gather", |call, g| {
-            let (x, index, axis) = (call.source(0), call.source(1), call.number(2) as i64);
+        Call("gather", 3, |call, g| {
+            let (x, index, axis) = (call.source(0), call.source(1), call.axis(2)?);
             let zeros = Tensor::zeros(g.dtype(), x.shape())?;
             call.each(&[&|| zeros.scatter_add(&index, g, axis)])
         }),
-        Call("max_of_windows", |call, g| {
+        Call("max_of_windows", 2, |call, g| {
             let [windows, is_inside, value] = [call.source(0), call.source(1), call.value()];
             let axes: Vec<usize> = (value.rank()..windows.rank()).collect();
             let mut shape = value.shape().to_vec();
@@ -205,13 +209,13 @@ const ROWS: [Row; 43] = {
             let share = g.reshape(&shape)?.div(&is_maximum.sum(&axes)?)?;
             call.each(&[&|| is_maximum.mul(&share)])
         }),
-        Call("cummax", |call, g| {
-            let (x, value, axis) = (call.source(0), call.value(), call.number(1) as i64);
+        Call("cummax", 2, |call, g| {
+            let (x, value, axis) = (call.source(0), call.value(), call.axis(1)?);
             call.each(&[&|| shares_of_maxima(&x, &value, axis, g)])
         }),
-        Call("scatter_amax", |call, g| {
+        Call("scatter_amax", 4, |call, g| {
             let [target, index, src] = [0, 1, 2].map(|number| call.source(number));
-            let (value, axis) = (call.value(), call.number(3) as i64);
+            let (value, axis) = (call.value(), call.axis(3)?);
             let is_kept = target.cmpeq(&value)?.cast(g.dtype())?;
             let is_written = src.cmpeq(&value.gather(axis as usize, &index)?)?.cast(g.dtype())?;
             // Each of the elements that equal the maximum has the same share.
@@ -240,6 +244,20 @@ fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result
     gradient.transpose(axis, -1)?.squeeze(-1)
 }
 
+/// Refuses a `Function` node without a row, or with another number of sources.
+pub(super) fn check(node: &UOp) -> Result<(), Error> {
+    let Arg::Name(name) = node.arg() else { return Ok(()) };
+    let count = ROWS.iter().find_map(|row| match row {
+        Row::Unary(known, _) => (**known == **name).then_some(1),
+        Row::Call(known, count, _) => (**known == **name).then_some(*count),
+    });
+    match count {
+        Some(count) if node.src().len() == 1 + count => Ok(()),
+        Some(count) => invalid(format!("a tensor of {node:?}: {name} has {count} sources")),
+        None => invalid(format!("a tensor of {node:?}: there is no function {name}")),
+    }
+}
+
 /// Returns whether there is a function of this name with a single source.
 pub(super) fn is_unary(name: &str) -> bool {
     ROWS.iter().any(|row| matches!(row, Row::Unary(known, _) if *known == name))
@@ -259,7 +277,7 @@ pub(super) fn gradients(
                 let product = g.mul(&slope(&call.source(0), &call.value())?)?;
                 return Ok(vec![None, Some(product)]);
             }
-            Row::Call(known, rule) if **known == **name => return rule(&call, g),
+            Row::Call(known, _, rule) if **known == **name => return rule(&call, g),
             _ => {}
         }
     }

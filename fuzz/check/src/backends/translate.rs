@@ -59,9 +59,9 @@ pub(crate) fn outputs_with(
     Ok(program.outputs.iter().map(|id| values[id.0 as usize].clone()).collect())
 }
 
-/// The number of the tensor that the statement changes in place, and a tensor as it was before: the
-/// value that later statements have. Tensors that were made of it must not change with it. One that
-/// requires a gradient cannot be changed in part, so that one is changed that does not.
+/// The number of the tensor that the statement changes in place, and a tensor of its elements before
+/// that, which later statements use in its place. So the statement changes the tensor that earlier
+/// ones made, and whatever shares its state by mistake changes with it.
 fn assigned(
     statement: &Statement,
     values: &[Tensor],
