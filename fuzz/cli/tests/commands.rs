@@ -194,7 +194,7 @@ fn findings_exit_2_and_fail_again_from_their_files() {
     check(&["replay", &path, "--backends", "interp"], 0, &["ok"]);
     check(&["blame", &path, fault, "--backends", "interp"], 2, &["engine/tensor"]);
     check(&["blame", &path, "--backends", "interp"], 0, &["nothing to blame"]);
-    check(&["reduce", &path, fault, "--backends", "interp"], 2, &["cat"]);
+    check(&["reduce", &path, fault, "--backends", "interp"], 2, &["mismatch", "output"]);
     check(&["reduce", &path, "--backends", "interp"], 0, &["nothing to reduce"]);
 }
 
