@@ -59,9 +59,9 @@ pub(crate) fn outputs_with(
     Ok(program.outputs.iter().map(|id| values[id.0 as usize].clone()).collect())
 }
 
-/// The number of the tensor that the statement changes in place, and a tensor of its elements before
-/// that, which later statements use in its place. So the statement changes the tensor that earlier
-/// ones made, and whatever shares its state by mistake changes with it.
+/// The number of the tensor that the statement changes in place, and a tensor of its elements
+/// before that, which later statements use instead. The statement changes the tensor that an earlier
+/// one returned, so a tensor that shares its state by mistake changes with it, which is found.
 fn assigned(
     statement: &Statement,
     values: &[Tensor],
