@@ -3,9 +3,8 @@
 //! An assignment changes what the tensor and its clones are from then on. What was made of the
 //! tensor before keeps the elements as they were, computed or not, since nodes do not change.
 
-use gradiff_graph::{Constant, DType};
+use gradiff_graph::DType;
 
-use crate::elementwise::cast_node;
 use crate::error::invalid;
 use crate::methods::movement::{Steps, steps_of};
 use crate::parameters::requires_gradient;
@@ -34,7 +33,7 @@ impl Tensor {
     /// depends on a parameter.
     pub fn assign(&self, value: impl Into<Operand>) -> Result<Tensor, Error> {
         let value = self.assigned("assign", value.into(), self.shape())?;
-        self.replace(value);
+        self.replace_node(value.uop());
         Ok(self.clone())
     }
 
@@ -74,7 +73,7 @@ impl Tensor {
             mask = mask.spread_along(axis, steps, size)?;
             spread = spread.spread_along(axis, steps, size)?;
         }
-        self.replace(mask.where_(&spread, self)?);
+        self.replace_node(mask.where_(&spread, self)?.uop());
         Ok(self.clone())
     }
 
@@ -112,31 +111,12 @@ impl Tensor {
     fn spread_along(&self, axis: usize, steps: &Steps, size: i64) -> Result<Tensor, Error> {
         let Steps { first, count, stride, is_reversed } = *steps;
         let source = if is_reversed { self.flip(&[axis])? } else { self.clone() };
-        let zero = Constant::zero(self.dtype());
-        assert_eq!(zero.bits(), 0, "padding with zeros needs no mask");
-        let padded = |x: &Tensor, axis: usize, after: i64| -> Result<Tensor, Error> {
-            let mut pads = vec![(0, 0); x.rank()];
-            pads[axis].1 = after;
-            x.pad(&pads, crate::methods::movement::zero(x.dtype()))
-        };
-        let mut split = source.shape().to_vec();
+        let (mut split, mut merged) = (source.shape().to_vec(), source.shape().to_vec());
         split.insert(axis + 1, 1);
-        let apart = padded(&source.reshape(&split)?, axis + 1, stride - 1)?;
-        let mut merged = source.shape().to_vec();
         merged[axis] = count * stride;
-        let spread = apart.reshape(&merged)?;
+        let apart = source.reshape(&split)?.padded(axis + 1, 0, stride - 1)?.reshape(&merged)?;
         // Without the zeros after the last element.
         let length = (count * stride - (stride - 1)).max(0);
-        let mut ranges: Vec<(i64, i64)> = merged.iter().map(|size| (0, *size)).collect();
-        ranges[axis].1 = length;
-        let mut pads = vec![(0, 0); merged.len()];
-        pads[axis] = (first, size - first - length);
-        spread.shrink(&ranges)?.pad(&pads, crate::methods::movement::zero(self.dtype()))
-    }
-
-    /// Makes the tensor, and its clones, what `value` is.
-    fn replace(&self, value: Tensor) {
-        let node = cast_node(value.uop(), self.dtype());
-        self.replace_node(node);
+        apart.range(axis, 0, length)?.padded(axis, first, size - first - length)
     }
 }

@@ -69,6 +69,8 @@ impl Tensor {
     fn rebind(&self, node: UOp) {
         let before = self.uop();
         let node = self.placed_as(&before, node);
+        let is_kept = before.device().is_none() || node.device() == before.device();
+        assert!(is_kept, "realising keeps {:?}, not {:?}", before.device(), node.device());
         self.state_mut().node = keeping_gradients(&before, node);
     }
 
@@ -90,12 +92,7 @@ impl Tensor {
                 let arg = Arg::Device(device.clone());
                 with_shape(UOp::new(Op::Copy, self.dtype, [node], arg))
             }
-            device => {
-                let names = (device, node.device());
-                let is_kept = device.is_none_or(|device| node.device() == Some(device));
-                assert!(is_kept || names.1.is_some(), "a tensor keeps its device: {names:?}");
-                node
-            }
+            _ => node,
         };
         assert_eq!(node.shape(), Some(&*self.shape), "a tensor keeps its shape");
         assert_eq!(node.dtype(), self.dtype, "a tensor keeps its dtype");

@@ -8,8 +8,8 @@ use gradiff_corpus::{DType, Method};
 use super::scalars::Id;
 use crate::cell::{Cell, Reason};
 use crate::infer::Check;
-use crate::methods::pooling::{Part, over_windows};
-use crate::methods::{Call, indexing, products, reduction};
+use crate::methods::pooling::over_windows;
+use crate::methods::{Call, indexing, pooling, products, reduction};
 use crate::value::Value;
 
 /// The labelled elements. Label 0 is a zero that the definition adds.
@@ -90,13 +90,7 @@ impl Labels {
             Method::MaxPool2d | Method::AvgPool2d => {
                 let counts_padding = method == Method::AvgPool2d && call.args.flag(5);
                 let value = over_windows(call, |parts| {
-                    let elements: Vec<Cell> = parts
-                        .iter()
-                        .filter_map(|part| match part {
-                            Part::Element(cell) => Some(*cell),
-                            Part::Padding => None,
-                        })
-                        .collect();
+                    let elements = pooling::elements(parts);
                     let count = if counts_padding { parts.len() } else { elements.len() };
                     record(&mut elements.iter().map(|cell| (self.known(*cell), Id::ONE)), count)
                 })?;

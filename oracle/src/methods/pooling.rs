@@ -18,19 +18,19 @@ pub(crate) enum Part {
     Padding,
 }
 
+/// The elements of a window, without the padding.
+pub(crate) fn elements(parts: &[Part]) -> Vec<Cell> {
+    let element = |part: &Part| match part {
+        Part::Element(cell) => Some(*cell),
+        Part::Padding => None,
+    };
+    parts.iter().filter_map(element).collect()
+}
+
 /// The largest element of each window, without the padding.
 pub(super) fn largest(call: Call<'_>) -> Check<Value> {
     let dtype = call.srcs[0].dtype;
-    over_windows(call, |parts| {
-        let elements: Vec<Cell> = parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Element(cell) => Some(*cell),
-                Part::Padding => None,
-            })
-            .collect();
-        reduce(ReduceOp::Max, call.sums, dtype, &elements)
-    })
+    over_windows(call, |parts| reduce(ReduceOp::Max, call.sums, dtype, &elements(parts)))
 }
 
 /// The mean of each window; with the padding as zeros, or without.

@@ -649,14 +649,14 @@ impl Tensor {
     }
 
     /// Keeps the half-open range of one axis.
-    pub(super) fn range(&self, axis: usize, start: i64, end: i64) -> Result<Tensor, Error> {
+    pub(crate) fn range(&self, axis: usize, start: i64, end: i64) -> Result<Tensor, Error> {
         let mut ranges: Vec<(i64, i64)> = self.shape().iter().map(|size| (0, *size)).collect();
         ranges[axis] = (start, end);
         self.shrink(&ranges)
     }
 
     /// Adds zeros to one axis.
-    pub(super) fn padded(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
+    pub(crate) fn padded(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
         let mut pads = vec![(0, 0); self.rank()];
         pads[axis] = (before, after);
         self.pad(&pads, zero(self.dtype()))

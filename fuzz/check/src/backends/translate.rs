@@ -60,8 +60,8 @@ pub(crate) fn outputs_with(
 }
 
 /// The number of the tensor that the statement changes in place, and a tensor of its elements
-/// before that, which later statements use instead. The statement changes the tensor that an earlier
-/// one returned, so a tensor that shares its state by mistake changes with it, which is found.
+/// before that, which later statements use instead. The statement changes the tensor that an
+/// earlier one returned, so a tensor that shares its state by mistake changes with it.
 fn assigned(
     statement: &Statement,
     values: &[Tensor],
