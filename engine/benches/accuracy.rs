@@ -5,7 +5,7 @@
 //! Kernels are optimised by the heuristic, which is the default; `plain` is without optimisations.
 
 use gradiff::graph::{Constant, DType};
-use gradiff::{Engine, Tensor};
+use gradiff::{Engine, Tensor, keepdim};
 
 /// The default of the maximal number of elements, as a power of two.
 const DEFAULT_POWER: u32 = 22;
@@ -73,7 +73,8 @@ impl Case {
     /// The error of the sum of all elements on an engine, in ulps.
     fn error(&self, engine: &Engine) -> Result<f64, String> {
         let tensor = Tensor::from_bytes(self.dtype, &[self.count as i64], &self.bytes);
-        let sum = tensor.and_then(|tensor| tensor.sum(&[0])).map_err(|error| error.to_string())?;
+        let sum =
+            tensor.and_then(|tensor| tensor.sum(keepdim(0))).map_err(|error| error.to_string())?;
         let bytes = engine.realize(&[&sum]).and_then(|()| sum.to_bytes());
         let bytes = bytes.map_err(|error| error.to_string())?;
         let mut bits = [0; 8];

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradiff::kernel::lower;
 use gradiff::rewrite::Trace;
-use gradiff::{DType, Engine, Error, Tensor};
+use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
 mod common;
 
@@ -23,7 +23,7 @@ fn program(constant: i32) -> Result<Tensor, Error> {
     let a = Tensor::from_slice(&[4, 6], &elements)?;
     let b = a.flip(&[1])?.reshape(&[6, 4])?.permute(&[1, 0])?.add(constant)?;
     let c = b.mul(&a)?.pad(&[(1, 0), (0, 1)], 0)?.maximum(3)?;
-    c.sum(&[1])?.add(&Tensor::arange(DType::I32, 0, 2, 5)?.reshape(&[5, 1])?)
+    c.sum(keepdim(1))?.add(&Tensor::arange(DType::I32, 0, 2, 5)?.reshape(&[5, 1])?)
 }
 
 /// Computes a tensor on an engine and reads it.
@@ -88,7 +88,7 @@ fn resnet18(count: i64, size: i64) -> Result<Tensor, Error> {
         x = block(&x, channels, stride)?;
         x = block(&x, channels, 1)?;
     }
-    let means = x.mean(&[2, 3])?.reshape(&[count, 512])?;
+    let means = x.mean(keepdim([2, 3]))?.reshape(&[count, 512])?;
     means.matmul(&data(&[512, 1000])?)?.softmax(1)
 }
 

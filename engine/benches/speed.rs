@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
-use gradiff::{Engine, Tensor};
+use gradiff::{Engine, Tensor, keepdim};
 
 mod common;
 
@@ -192,7 +192,7 @@ fn works() -> Vec<Work> {
     let fused = move || x.mul(&y)?.add(&z)?.relu()?.exp2();
     add("elementwise 16M", Unit::ByteMoved, 16 * LARGE, Box::new(fused));
     let x = data(&[LARGE]);
-    add("sum 16M", Unit::ByteRead, 4 * LARGE, Box::new(move || x.sum(&[0])));
+    add("sum 16M", Unit::ByteRead, 4 * LARGE, Box::new(move || x.sum(keepdim(0))));
     let x = data(&[4096, 1024]);
     add("softmax 4096x1024", Unit::ByteMoved, 8 * 4096 * 1024, Box::new(move || x.softmax(1)));
     works

@@ -3,7 +3,7 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::{DType, Engine, Error, Tensor};
+use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
 fn numbered(shape: &[i64]) -> Tensor {
     let count: i64 = shape.iter().product();
@@ -120,7 +120,7 @@ fn operators_assign() {
 #[test]
 fn parameters_stay_parameters() {
     let w = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap().requires_grad_(true).unwrap();
-    let loss = |w: &Tensor| w.mul(w).unwrap().sum(&[0]).unwrap();
+    let loss = |w: &Tensor| w.mul(w).unwrap().sum(keepdim(0)).unwrap();
     let early = loss(&w);
     for _ in 0..3 {
         w.zero_grad();

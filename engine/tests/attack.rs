@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gradiff::graph::{Arg, BoundedLinear, Op, Target, UOp};
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
-use gradiff::{DType, Engine, Error, Tensor};
+use gradiff::{DType, Engine, Error, Tensor, keepdim};
 use gradiff_skip::or_skip;
 
 /// An engine for each configuration of scheduling on the interpreter, and one for the jit.
@@ -52,17 +52,18 @@ fn numbered(shape: &[i64]) -> Tensor {
 
 #[test]
 fn every_rank_moves_and_reduces() {
-    for rank in 0..=8usize {
+    for rank in 0..=8i64 {
         let shape: Vec<i64> = (0..rank).map(|axis| if axis % 3 == 1 { 1 } else { 2 }).collect();
         let count: i32 = shape.iter().product::<i64>() as i32;
-        let axes: Vec<usize> = (0..rank).collect();
-        let turned: Vec<usize> = axes.iter().rev().copied().collect();
+        let axes: Vec<i64> = (0..rank).collect();
+        let turned: Vec<i64> = axes.iter().rev().copied().collect();
         let make = || numbered(&shape).permute(&turned)?.permute(&turned)?.flip(&axes)?.add(1);
         check(make, &(1..=count).rev().collect::<Vec<_>>());
-        let sum = || numbered(&shape).permute(&turned)?.sum(&axes)?.mul(2)?.reshape(&[]);
+        let sum = || numbered(&shape).permute(&turned)?.sum(&axes[..])?.mul(2);
         check(sum, &[count * (count - 1)]);
-        let pads = vec![(1, 0); rank];
-        let largest = || numbered(&shape).pad(&pads, -9)?.neg()?.max(&axes)?.reshape(&[1]);
+        let pads = vec![(1, 0); rank as usize];
+        let largest =
+            || numbered(&shape).pad(&pads, -9)?.neg()?.max(keepdim(&axes[..]))?.reshape(&[1]);
         check(largest, &[if rank == 0 { 0 } else { 9 }]);
     }
 }
@@ -71,15 +72,14 @@ fn every_rank_moves_and_reduces() {
 fn one_value_is_reduced_over_all_subsets_of_its_axes() {
     let shape = [2i64, 3, 1, 2];
     for subset in 0..16usize {
-        let axes: Vec<usize> = (0..4).filter(|axis| subset >> axis & 1 == 1).collect();
+        let axes: Vec<i64> = (0..4).filter(|axis| subset >> axis & 1 == 1).collect();
         let whole = || {
             let x = numbered(&shape).add(1)?;
-            let part = x.sum(&axes)?;
-            let all_axes: Vec<usize> = (0..4).collect();
-            x.mul(&part)?.sum(&all_axes)?.sub(part.max(&all_axes)?)?.reshape(&[])
+            let part = x.sum(keepdim(&axes[..]))?;
+            x.mul(&part)?.sum(..)?.sub(part.max(..)?)
         };
         let sizes: Vec<i64> =
-            (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect();
+            (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a as usize] }).collect();
         let strides = [6i64, 2, 2, 1];
         let mut parts = [0i64; 12];
         let part_index = |flat: i64| -> usize {
@@ -95,7 +95,7 @@ fn one_value_is_reduced_over_all_subsets_of_its_axes() {
         let x = numbered(&[2, 2, 2]).add(0).unwrap();
         let sums: Vec<Tensor> = (0..8usize)
             .map(|subset| (0..3).filter(|axis| subset >> axis & 1 == 1).collect::<Vec<_>>())
-            .map(|axes| x.sum(&axes).unwrap())
+            .map(|axes| x.sum(keepdim(&axes[..])).unwrap())
             .collect();
         engine.realize(&sums.iter().collect::<Vec<_>>()).unwrap();
         for sum in &sums {
@@ -106,15 +106,18 @@ fn one_value_is_reduced_over_all_subsets_of_its_axes() {
 
 #[test]
 fn sizes_0_and_1_are_supported() {
-    check(|| Tensor::zeros(DType::F32, &[0, 3, 0])?.exp2()?.sum(&[0, 2]), &[0f32; 3]);
-    check(|| numbered(&[0, 4]).permute(&[1, 0])?.prod(&[1])?.add(1), &[2i32; 4]);
+    check(|| Tensor::zeros(DType::F32, &[0, 3, 0])?.exp2()?.sum(keepdim([0, 2])), &[0f32; 3]);
+    check(|| numbered(&[0, 4]).permute(&[1, 0])?.prod(keepdim(1))?.add(1), &[2i32; 4]);
     check(|| numbered(&[0]).pad(&[(2, 1)], 7)?.mul(3), &[21i32; 3]);
     check(|| Tensor::cat(&[&numbered(&[0, 2]), &numbered(&[1, 2])], 0)?.flip(&[1]), &[1i32, 0]);
     check(|| numbered(&[3]).gather(0, &numbered(&[0])), &[0i32; 0]);
     check(|| numbered(&[0, 2]).gather(0, &Tensor::zeros(DType::I32, &[1, 2])?), &[0i32; 2]);
     check(|| numbered(&[2, 0]).matmul(&numbered(&[0, 3])), &[0i32; 6]);
-    check(|| numbered(&[1, 1, 1]).add(1)?.expand(&[2, 1, 3])?.sum(&[0, 2])?.reshape(&[]), &[6i32]);
-    check(|| numbered(&[1]).expand(&[0])?.contiguous().add(1)?.sum(&[0]), &[0i32]);
+    check(
+        || numbered(&[1, 1, 1]).add(1)?.expand(&[2, 1, 3])?.sum(keepdim([0, 2]))?.reshape(&[]),
+        &[6i32],
+    );
+    check(|| numbered(&[1]).expand(&[0])?.contiguous().add(1)?.sum(keepdim(0)), &[0i32]);
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn deep_chains_and_diamonds_are_computed() {
         vec![x[0].wrapping_sub(sum), x[1].wrapping_sub(sum)]
     };
     check(
-        || (0..30).try_fold(numbered(&[2]).add(1)?, |x, _| x.sub(x.sum(&[0])?)),
+        || (0..30).try_fold(numbered(&[2]).add(1)?, |x, _| x.sub(x.sum(keepdim(0))?)),
         &(0..30).fold(vec![1, 2], |x, _| next(x)),
     );
 }
@@ -146,7 +149,7 @@ fn outputs_may_be_equal_inputs_constants_or_parts_of_each_other() {
         let input = numbered(&[2, 2]);
         let moved = input.reshape(&[4]).unwrap();
         let part = input.add(1).unwrap();
-        let whole = part.mul(2).unwrap().sum(&[0]).unwrap();
+        let whole = part.mul(2).unwrap().sum(keepdim(0)).unwrap();
         let two = Tensor::full(DType::I32, &[2], 2).unwrap();
         let same = part.clone();
         let equal = input.add(1).unwrap();
@@ -168,7 +171,7 @@ fn outputs_may_be_equal_inputs_constants_or_parts_of_each_other() {
 fn plans_that_share_a_subgraph_can_be_run_together() {
     for engine in engines() {
         let shared = numbered(&[3]).mul(3).unwrap();
-        let first = shared.sum(&[0]).unwrap();
+        let first = shared.sum(keepdim(0)).unwrap();
         let second = shared.flip(&[0]).unwrap().add(&shared).unwrap();
         let mut plans = [engine.plan(&[&first]).unwrap(), engine.plan(&[&second]).unwrap()];
         let third = second.add(&first).unwrap();
@@ -196,7 +199,7 @@ fn huge_shapes_are_refused_before_allocation() {
     engine.realize(&[&constant]).unwrap();
     let error = constant.to_bytes().unwrap_err().to_string();
     assert!(error.contains("at most"), "{error}");
-    assert_eq!(constant.sum(&[0, 1]).unwrap().to_text().unwrap(), "[[0]]");
+    assert_eq!(constant.sum(keepdim([0, 1])).unwrap().to_text().unwrap(), "[[0]]");
     assert!(Tensor::arange(DType::I32, 0, 1, 1 << 41).is_err());
     assert!(huge().unwrap().expand(&[1 << 20, 1 << 20]).is_ok());
     assert!(numbered(&[1]).expand(&[1 << 41]).is_err());
@@ -264,7 +267,7 @@ fn long_chains_of_movements_and_cats_are_computed() {
 fn threads_may_realise_a_shared_tensor() {
     for engine in engines() {
         for round in 0..20 {
-            let shared = numbered(&[64]).add(round).unwrap().sum(&[0]).unwrap();
+            let shared = numbered(&[64]).add(round).unwrap().sum(keepdim(0)).unwrap();
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
@@ -324,7 +327,7 @@ fn tensors_are_unchanged_after_a_failure() {
     for fails_to_compile in [true, false] {
         let mut failing = Engine::new("interp").unwrap();
         failing.device = Arc::new(Failing { fails_to_compile });
-        let sum = numbered(&[4]).add(1).unwrap().sum(&[0]).unwrap();
+        let sum = numbered(&[4]).add(1).unwrap().sum(keepdim(0)).unwrap();
         let twice = sum.mul(2).unwrap();
         let before = (sum.uop(), twice.uop());
         for _ in 0..2 {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use gradiff::graph::{Op, Placement};
 use gradiff::runtime::memory_of;
-use gradiff::{DType, Engine, Error, Tensor, UOp, default_device, realize};
+use gradiff::{DType, Engine, Error, Tensor, UOp, default_device, keepdim, realize};
 
 /// The devices that need nothing.
 const DEVICES: [&str; 2] = ["interp", "jit"];
@@ -60,8 +60,8 @@ fn copies_have_the_same_elements() {
     check("flipped", &[2, 3], |x| x.flip(&[1]));
     check("expanded", &[1, 3], |x| x.expand(&[4, 3]));
     check("shrunk and expanded", &[4, 3], |x| x.shrink(&[(1, 2), (0, 3)])?.expand(&[5, 3]));
-    check("summed", &[3, 4], |x| x.sum(&[1]));
-    check("row sums in rows", &[3, 4], |x| x.mul(&x.sum(&[1])?));
+    check("summed", &[3, 4], |x| x.sum(keepdim(1)));
+    check("row sums in rows", &[3, 4], |x| x.mul(&x.sum(keepdim(1))?));
     check("with a counter", &[4], |x| x.mul(&Tensor::arange(DType::I32, 5, 2, 4)?));
     check("with a constant", &[4], |x| x.add(&Tensor::full(DType::I32, &[4], 5)?));
     check("a constant", &[4], |x| x.mul(0));
@@ -74,7 +74,7 @@ fn copies_have_the_same_elements() {
     check("concatenated", &[4], |x| Tensor::cat(&[x, &x.add(1)?, x], 0));
     for shape in [&[0][..], &[3, 0], &[0, 2]] {
         check("no elements", shape, |x| x.add(1));
-        check("sum of no elements", shape, |x| x.sum(&[0]));
+        check("sum of no elements", shape, |x| x.sum(keepdim(0)));
     }
 }
 
@@ -207,7 +207,7 @@ fn graph_is_computed_on_several_devices() {
     let squares = x.mul(&x).unwrap();
     let there = squares.to("jit").unwrap();
     // Under two uses, and with the source used on its device.
-    let rows = there.sum(&[1]).unwrap();
+    let rows = there.sum(keepdim(1)).unwrap();
     let scaled = there.sub(&rows).unwrap();
     let back = scaled.to("interp").unwrap().add(&squares).unwrap();
     let chain = back.to("jit").unwrap().to("interp").unwrap().to("jit").unwrap();
@@ -262,7 +262,7 @@ fn engines_compute_on_their_device() {
         let engine = Engine::new(device).unwrap();
         let x = numbered(&[2, 3]);
         let there = x.add(1).unwrap().to("cuda").unwrap();
-        let sum = there.sum(&[1]).unwrap();
+        let sum = there.sum(keepdim(1)).unwrap();
         let copy = x.to("interp").unwrap();
         let constant = Tensor::full(DType::I32, &[2], 3).unwrap().to("jit").unwrap();
         let counter = Tensor::arange(DType::I32, 0, 1, 3).unwrap().to("jit").unwrap();
@@ -287,7 +287,7 @@ fn engines_compute_on_their_device() {
 fn threads_read_at_once() {
     for round in 0..20 {
         let shared = numbered(&[64]).add(round).unwrap().to("interp").unwrap();
-        let sum = shared.sum(&[0]).unwrap().to("jit").unwrap();
+        let sum = shared.sum(keepdim(0)).unwrap().to("jit").unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (shared, sum) = (&shared, &sum);

@@ -21,8 +21,7 @@ fn floats(x: &Tensor) -> Vec<f64> {
 }
 
 fn sum(x: &Tensor) -> Tensor {
-    let axes: Vec<usize> = (0..x.rank()).collect();
-    x.sum(&axes).unwrap()
+    x.sum(..).unwrap()
 }
 
 /// Weights that differ from element to element.
@@ -172,12 +171,12 @@ fn movements_and_reductions_have_the_derivatives_of_their_values() {
         ("cat", |x| Tensor::cat(&[x, &x.mul(x)?], 1)),
         ("contiguous", |x| Ok(x.contiguous())),
         ("to", |x| x.mul(x)?.to("interp")?.to(x.device()?)),
-        ("sum", |x| x.sum(&[1])),
-        ("prod", |x| x.prod(&[1])),
-        ("prod of all", |x| x.prod(&[0, 1])),
-        ("max", |x| x.max(&[0])),
+        ("sum", |x| x.sum(keepdim(1))),
+        ("prod", |x| x.prod(keepdim(1))),
+        ("prod of all", |x| x.prod(keepdim([0, 1]))),
+        ("max", |x| x.max(keepdim(0))),
         ("min", |x| x.min(keepdim(1))),
-        ("mean", |x| x.mean(&[0, 1])),
+        ("mean", |x| x.mean(keepdim([0, 1]))),
         ("cumsum", |x| x.cumsum(1)),
         ("cumprod", |x| x.cumprod(-1)),
         ("cummax", |x| x.cummax(1)),
@@ -226,8 +225,8 @@ fn movements_and_reductions_have_the_derivatives_of_their_values() {
     });
     check_at("max_pool2d", &shape, &image, |x| x.max_pool2d(&Pool::new(3).stride(2).padding(1)));
     check_at("avg_pool2d", &shape, &image, |x| x.avg_pool2d(&Pool::new(2).stride(1).padding(1)));
-    check_at("a product with zeros", &[4], &[2.0, 0.0, 3.0, -1.0], |x| x.prod(&[0]));
-    check_at("a product with two zeros", &[3], &[0.0, 0.0, 3.0], |x| x.prod(&[0]));
+    check_at("a product with zeros", &[4], &[2.0, 0.0, 3.0, -1.0], |x| x.prod(keepdim(0)));
+    check_at("a product with two zeros", &[3], &[0.0, 0.0, 3.0], |x| x.prod(keepdim(0)));
     let long: Vec<f64> = (0..100).map(|i| f64::from(i * 29 % 101) * 0.02 + 0.1).collect();
     check_at("a long running maximum", &[100], &long, |x| x.cummax(0));
     check_at("a long running sum", &[100], &long, |x| x.cumsum(0));
@@ -253,7 +252,7 @@ fn kinks_and_ties_have_the_derivatives_of_their_definition() {
     assert_eq!(slopes(&[0.0], |x| x.elu(3)), "[3.0]");
     assert_eq!(slopes(&[2.0, 1.0], |x| x.maximum(2)), "[0.5, 0.0]");
     assert_eq!(slopes(&[2.0, 1.0], |x| x.minimum(2)), "[0.5, 1.0]");
-    assert_eq!(slopes(&[2.0, 5.0, 5.0], |x| x.max(&[0])), "[0.0, 0.5, 0.5]");
+    assert_eq!(slopes(&[2.0, 5.0, 5.0], |x| x.max(keepdim(0))), "[0.0, 0.5, 0.5]");
     assert_eq!(slopes(&[2.0, 2.0, 5.0], |x| x.min(0)), "[0.5, 0.5, 0.0]");
     // 2; 2 and 2; 5.
     assert_eq!(slopes(&[2.0, 2.0, 5.0], |x| x.cummax(0)), "[1.5, 0.5, 1.0]");

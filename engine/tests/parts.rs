@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use gradiff::runtime::memory_of;
-use gradiff::{Engine, Error, Tensor};
+use gradiff::{Engine, Error, Tensor, keepdim};
 use gradiff_skip::or_skip;
 
 /// 0, 1, 2, ... in rows of 16.
@@ -82,7 +82,8 @@ fn kernels_read_parts_and_parts_of_what_they_computed() {
         let expected: Vec<i32> = expected.iter().map(|number| number + 1).collect();
         assert_eq!(realize(&engine, &more), (1, expected), "{device}");
         // Together with a tensor that must be computed.
-        let (low, sum) = (doubled.shrink(&[(0, 4), (0, 16)]).unwrap(), half.sum(&[0, 1]).unwrap());
+        let (low, sum) =
+            (doubled.shrink(&[(0, 4), (0, 16)]).unwrap(), half.sum(keepdim([0, 1])).unwrap());
         engine.realize(&[&low, &sum, &low]).unwrap();
         assert_eq!(low.to_vec::<i32>().unwrap()[63], 126);
         assert_eq!(sum.to_vec::<i32>().unwrap(), [2 * (64..128).sum::<i32>()]);
@@ -203,8 +204,8 @@ impl Dice {
                 let inner = inner.unwrap_or(1);
                 tensor.reshape(&[size / inner, 1, inner])
             }
-            4 => tensor.permute(&(0..shape.len()).rev().collect::<Vec<_>>()),
-            5 => tensor.flip(&[self.below(shape.len() as i64) as usize]),
+            4 => tensor.permute(&(0..shape.len() as i64).rev().collect::<Vec<_>>()),
+            5 => tensor.flip(&[self.below(shape.len() as i64)]),
             _ => Ok(tensor.contiguous()),
         };
         moved.unwrap()

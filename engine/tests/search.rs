@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use gradiff::{Engine, Tensor};
+use gradiff::{Engine, Tensor, keepdim};
 
 /// The variable that names the device in the child process.
 const DEVICE: &str = "GRADIFF_SEARCH_TEST";
@@ -20,7 +20,7 @@ fn child() {
         Err(error) => return println!("error: {error}"),
     };
     let numbers: Vec<i32> = (0..64).collect();
-    let sum = Tensor::from_slice(&[8, 8], &numbers).unwrap().sum(&[1]).unwrap();
+    let sum = Tensor::from_slice(&[8, 8], &numbers).unwrap().sum(keepdim(1)).unwrap();
     let sum = sum.reshape(&[8]).unwrap();
     engine.realize(&[&sum]).unwrap();
     let text = sum.to_text().unwrap();

@@ -4,7 +4,7 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::{DType, Engine, Error, Tensor};
+use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
 fn engine() -> Engine {
     Engine::new("interp").expect("the interpreter needs nothing")
@@ -128,20 +128,20 @@ fn casts_convert_and_bitcasts_do_not() {
 
 #[test]
 fn reductions_reduce_axes_to_size_1() {
-    check(|| grid().sum(&[1]), "[[6], [15]]");
-    check(|| grid().sum(&[0, 1]), "[[21]]");
-    check(|| grid().prod(&[0]), "[[4, 10, 18]]");
-    check(|| grid().max(&[1]), "[[3], [6]]");
-    check(|| grid().neg()?.max(&[0, 1]), "[[-1]]");
-    check(|| floats(&[f32::NAN, 1.0]).max(&[0]), "[NaN]");
-    check(|| Tensor::from_slice(&[3], &[200u8, 100, 1])?.sum(&[0]), "[301]");
-    check(|| Tensor::from_slice(&[3], &[true, true, false])?.sum(&[0]), "[2]");
-    check(|| floats(&[4096.0, 1.0, 1.0, 1.0]).cast(DType::F16)?.sum(&[0]), "[4100.0]");
-    check(|| Tensor::zeros(DType::F32, &[2, 0])?.sum(&[1]), "[[0.0], [0.0]]");
-    check(|| Tensor::zeros(DType::F32, &[2, 0])?.prod(&[1]), "[[1.0], [1.0]]");
-    check(|| Tensor::zeros(DType::I8, &[0])?.max(&[0]), "[-128]");
-    check(|| grid().sum(&[]), "[[1, 2, 3], [4, 5, 6]]");
-    check(|| grid().sum(&[1])?.expand(&[2, 2])?.add(1)?.sum(&[0]), "[[23, 23]]");
+    check(|| grid().sum(keepdim(1)), "[[6], [15]]");
+    check(|| grid().sum(keepdim([0, 1])), "[[21]]");
+    check(|| grid().prod(keepdim(0)), "[[4, 10, 18]]");
+    check(|| grid().max(keepdim(1)), "[[3], [6]]");
+    check(|| grid().neg()?.max(keepdim([0, 1])), "[[-1]]");
+    check(|| floats(&[f32::NAN, 1.0]).max(keepdim(0)), "[NaN]");
+    check(|| Tensor::from_slice(&[3], &[200u8, 100, 1])?.sum(keepdim(0)), "[301]");
+    check(|| Tensor::from_slice(&[3], &[true, true, false])?.sum(keepdim(0)), "[2]");
+    check(|| floats(&[4096.0, 1.0, 1.0, 1.0]).cast(DType::F16)?.sum(keepdim(0)), "[4100.0]");
+    check(|| Tensor::zeros(DType::F32, &[2, 0])?.sum(keepdim(1)), "[[0.0], [0.0]]");
+    check(|| Tensor::zeros(DType::F32, &[2, 0])?.prod(keepdim(1)), "[[1.0], [1.0]]");
+    check(|| Tensor::zeros(DType::I8, &[0])?.max(keepdim(0)), "[-128]");
+    check(|| grid().sum(keepdim([])), "[[1, 2, 3], [4, 5, 6]]");
+    check(|| grid().sum(keepdim(1))?.expand(&[2, 2])?.add(1)?.sum(keepdim(0)), "[[23, 23]]");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn composed_functions_compute_their_meaning() {
     let (a, b) = (|| ints(&[2, 2], &[1, 2, 3, 4]), || ints(&[2, 2], &[5, 6, 7, 8]));
     check(|| a().matmul(&b()), "[[19, 22], [43, 50]]");
     check(|| ints(&[2, 1, 2], &[1, 2, 3, 4]).matmul(&b()), "[[[19, 22]], [[43, 50]]]");
-    check(|| floats(&[1.0, 2.0, 6.0]).mean(&[0]), "[3.0]");
+    check(|| floats(&[1.0, 2.0, 6.0]).mean(keepdim(0)), "[3.0]");
     check(|| ints(&[3], &[-1, 0, 2]).relu(), "[0, 0, 2]");
     check(|| floats(&[3.0, 3.0]).softmax(0), "[0.5, 0.5]");
     check(|| floats(&[0.0, 1000.0]).softmax(0)?.log(), "[-inf, 0.0]");
@@ -289,7 +289,7 @@ fn errors_say_what_is_allowed() {
     check_error(grid().pad(&[(1, 1)], 0), &["2 axes"]);
     check_error(grid().pad(&[(i64::MAX, 1), (0, 0)], 0), &["too many"]);
     check_error(grid().shrink(&[(0, 3), (0, 1)]), &["start <= end <= size"]);
-    check_error(grid().flip(&[2]), &["below 2"]);
+    check_error(grid().flip(&[2]), &["axes are -2 to 1"]);
     check_error(grid().add(ints(&[2], &[1, 2])), &["[2, 3]", "[2]", "equal or 1"]);
     check_error(grid().add(2.5), &["2.5", "i32", "cast"]);
     check_error(grid().add(1i64 << 40), &["does not fit"]);
@@ -300,7 +300,7 @@ fn errors_say_what_is_allowed() {
     check_error(Tensor::select(true, 1, 2), &["one operand must be a tensor"]);
     check_error(Tensor::cat(&[], 0), &["one tensor"]);
     check_error(grid().gather(1, &floats(&[1.0])), &["integers"]);
-    check_error(grid().sum(&[0, 0]), &["twice"]);
+    check_error(grid().sum(keepdim([0, 0])), &["twice"]);
     check_error(Tensor::full(DType::U8, &[1], 256), &["256", "fit"]);
     check_error(Tensor::full(DType::F32, &[1 << 20, 1 << 21], 1), &["at most"]);
     // Sizes besides a 0 are limited too: the product would overflow after a sum along that axis.

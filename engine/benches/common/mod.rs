@@ -1,6 +1,6 @@
 //! Convolutions for benches.
 
-use gradiff::{Error, Tensor};
+use gradiff::{Error, Tensor, keepdim};
 
 /// A convolution of `[n, c, h, w]` with `[k, c, f, f]`, with a stride and padding `f / 2`, as a sum
 /// of products over windows.
@@ -54,6 +54,6 @@ pub(crate) fn convolution(images: &Tensor, weights: &Tensor, stride: i64) -> Res
     let windows = windows.reshape(&[n, 1, rows, columns, c, f, f])?;
     let product_shape = [n, k, rows, columns, c, f, f];
     let weights = weights.reshape(&[1, k, 1, 1, c, f, f])?.expand(&product_shape)?;
-    let sums = windows.expand(&product_shape)?.mul(&weights)?.sum(&[4, 5, 6])?;
+    let sums = windows.expand(&product_shape)?.mul(&weights)?.sum(keepdim([4, 5, 6]))?;
     sums.reshape(&[n, k, rows, columns])
 }

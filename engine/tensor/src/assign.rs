@@ -110,7 +110,7 @@ impl Tensor {
     /// Spreads the elements along an axis to their positions among `size`; zeros are between.
     fn spread_along(&self, axis: usize, steps: &Steps, size: i64) -> Result<Tensor, Error> {
         let Steps { first, count, stride, is_reversed } = *steps;
-        let source = if is_reversed { self.flip(&[axis])? } else { self.clone() };
+        let source = if is_reversed { self.flipped(&[axis]) } else { self.clone() };
         let (mut split, mut merged) = (source.shape().to_vec(), source.shape().to_vec());
         split.insert(axis + 1, 1);
         merged[axis] = count * stride;

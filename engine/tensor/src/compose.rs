@@ -1,4 +1,4 @@
-//! Functions that are composed of the ops of the other files: matmul, mean, exp and the like.
+//! Functions that are composed of the ops of the other files: exp and the like.
 
 use gradiff_graph::DType;
 
@@ -31,21 +31,6 @@ impl Tensor {
             DType::Bool => Tensor::full(dtype, shape, true),
             _ => Tensor::full(dtype, shape, 1),
         }
-    }
-
-    /// Mean along `axes`. Floats.
-    /// # Errors
-    /// If the dtype is not a float, or an axis does not exist or appears twice.
-    pub fn mean(&self, axes: &[usize]) -> Result<Tensor, Error> {
-        if !self.dtype().is_float() {
-            return invalid(format!(
-                "mean of {}: it takes floats; cast the tensor first",
-                self.dtype()
-            ));
-        }
-        let sum = self.sum(axes)?;
-        let count: i64 = axes.iter().map(|axis| self.shape()[*axis]).product();
-        sum.div(count)
     }
 
     /// `e^x`, within 1.2 ulp on every device; f16 and bf16 are computed in f32. Floats.

@@ -2,6 +2,7 @@
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Pairs, UOp};
 
+use crate::axes::{resolve_axes, resolve_axis};
 use crate::elementwise::cast_node;
 use crate::error::invalid;
 use crate::placement::check_devices;
@@ -23,20 +24,25 @@ impl Tensor {
         Ok(Tensor::from_valid(reshape_node(self.uop(), shape)))
     }
 
-    /// Reorders axes: axis i of the result is axis `axes[i]` of `self`.
+    /// Reorders axes: axis i of the result is axis `axes[i]` of `self`. Negative numbers count from
+    /// the last axis.
     /// # Errors
     /// If `axes` is not a permutation of the axes.
-    pub fn permute(&self, axes: &[usize]) -> Result<Tensor, Error> {
-        let mut sorted = axes.to_vec();
-        sorted.sort_unstable();
-        if sorted != (0..self.rank()).collect::<Vec<_>>() {
+    pub fn permute(&self, axes: &[i64]) -> Result<Tensor, Error> {
+        let order = resolve_axes("permute", axes, self.shape())?;
+        if order.len() != self.rank() {
             return invalid(format!(
                 "permute {:?} by {axes:?}: each of the {} axes must appear once",
                 self.shape(),
                 self.rank()
             ));
         }
-        Ok(self.movement(Op::Permute, Arg::Dims(axes.iter().map(|axis| *axis as i64).collect())))
+        Ok(self.permuted(&order))
+    }
+
+    /// Reorders axes by a permutation of all of them.
+    pub(crate) fn permuted(&self, order: &[usize]) -> Tensor {
+        self.movement(Op::Permute, Arg::Dims(order.iter().map(|axis| *axis as i64).collect()))
     }
 
     /// Repeats axes of size 1, so that the shape becomes `shape`, which has the same rank.
@@ -106,29 +112,27 @@ impl Tensor {
         Ok(self.movement(Op::Shrink, Arg::Pairs(Pairs::from_slice(ranges))))
     }
 
-    /// Reverses axes.
+    /// Reverses axes. Negative numbers count from the last axis.
     /// # Errors
     /// If an axis does not exist or appears twice.
-    pub fn flip(&self, axes: &[usize]) -> Result<Tensor, Error> {
-        let axes = check_axes("flip", self.shape(), axes)?;
-        Ok(self.movement(Op::Flip, Arg::Dims(axes)))
+    pub fn flip(&self, axes: &[i64]) -> Result<Tensor, Error> {
+        Ok(self.flipped(&resolve_axes("flip", axes, self.shape())?))
     }
 
-    /// Concatenates tensors along an axis.
+    /// Reverses distinct axes of the tensor.
+    pub(crate) fn flipped(&self, axes: &[usize]) -> Tensor {
+        self.movement(Op::Flip, Arg::Dims(ascending(axes)))
+    }
+
+    /// Concatenates tensors along an axis. A negative number counts from the last axis.
     /// # Errors
     /// If there are no tensors, their dtypes, ranks or sizes on another axis differ, the axis does
     /// not exist, or the result has more than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS) elements.
-    pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
+    pub fn cat(tensors: &[&Tensor], axis: i64) -> Result<Tensor, Error> {
         let Some(first) = tensors.first() else {
             return invalid("cat of no tensors: it takes one tensor or more");
         };
-        if first.rank() <= axis {
-            return invalid(format!(
-                "cat along axis {axis} of shape {:?}: the axis must be below {}",
-                first.shape(),
-                first.rank()
-            ));
-        }
+        let axis = resolve_axis("cat", axis, first.shape())?;
         check_devices("cat", tensors.iter().map(|tensor| tensor.uop()))?;
         let mut total = 0i64;
         for tensor in tensors {
@@ -149,15 +153,16 @@ impl Tensor {
         Ok(Tensor::from_valid(concatenate(tensors, axis, &shape)))
     }
 
-    /// Returns `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`. Elements are copied
-    /// bit by bit; where the index is negative or not below the size of the axis, the result is 0.
+    /// Returns `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`, which counts from the
+    /// last axis if it is negative. Elements are copied bit by bit; where the index is negative or
+    /// not below the size of the axis, the result is 0.
     /// # Errors
-    /// If `index` is not an integer tensor, its rank or its size on another axis differs, or its
-    /// number of elements times the size of the gathered axis is more than
+    /// If the axis does not exist, `index` is not an integer tensor, its rank or its size on another
+    /// axis differs, or its number of elements times the size of the gathered axis is more than
     /// [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
-    pub fn gather(&self, axis: usize, index: &Tensor) -> Result<Tensor, Error> {
-        let fits = axis < self.rank()
-            && index.rank() == self.rank()
+    pub fn gather(&self, axis: i64, index: &Tensor) -> Result<Tensor, Error> {
+        let axis = resolve_axis("gather", axis, self.shape())?;
+        let fits = index.rank() == self.rank()
             && (0..self.rank()).all(|i| i == axis || index.shape()[i] == self.shape()[i]);
         if !fits || !index.dtype().is_int() {
             return invalid(format!(
@@ -190,7 +195,7 @@ impl Tensor {
         let order: Vec<usize> = (0..self.rank()).filter(|i| *i != axis).chain([axis]).collect();
         let mut aligned: Vec<i64> = order.iter().map(|i| self.shape()[*i]).collect();
         aligned.insert(axis, 1);
-        let bits = bits_of(self.permute(&order)?.uop());
+        let bits = bits_of(self.permuted(&order).uop());
         let bits = broadcast(reshape_node(bits, &aligned), &expanded);
         let zero = constant_node(Constant::zero(bits.dtype()), &expanded);
         let masked = with_shape(UOp::select(is_other, zero, bits));
@@ -219,19 +224,11 @@ impl Tensor {
     }
 }
 
-/// Returns the axes in ascending order; an error if one does not exist or appears twice.
-pub(crate) fn check_axes(name: &str, shape: &[i64], axes: &[usize]) -> Result<Dims, Error> {
-    let mut sorted = axes.to_vec();
+/// Returns distinct axes in ascending order, as the arg of a node.
+pub(crate) fn ascending(axes: &[usize]) -> Dims {
+    let mut sorted: Dims = axes.iter().map(|axis| *axis as i64).collect();
     sorted.sort_unstable();
-    let are_distinct = sorted.windows(2).all(|pair| pair[0] < pair[1]);
-    if !are_distinct || sorted.last().is_some_and(|last| shape.len() <= *last) {
-        return invalid(format!(
-            "{name} along axes {axes:?} of shape {shape:?}: axes must be below {}, and none may \
-             appear twice",
-            shape.len()
-        ));
-    }
-    Ok(sorted.iter().map(|axis| *axis as i64).collect())
+    sorted
 }
 
 fn pad_node(node: UOp, pads: &[(i64, i64)]) -> UOp {

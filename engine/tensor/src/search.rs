@@ -483,7 +483,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::{Engine, Plan, Tensor};
+    use crate::{Engine, Plan, Tensor, keepdim};
 
     const LIMIT: Duration = Duration::from_secs(LIMIT_SECONDS);
 
@@ -506,7 +506,7 @@ mod tests {
             [3, 5].map(|factor| Tensor::from_slice(&[size, size], &numbers(factor)).unwrap());
         let rows = left.reshape(&[size, 1, size]).unwrap();
         let columns = right.permute(&[1, 0]).unwrap().reshape(&[1, size, size]).unwrap();
-        let product = rows.mul(&columns).unwrap().sum(&[2]).unwrap();
+        let product = rows.mul(&columns).unwrap().sum(keepdim(2)).unwrap();
         [left, right, product]
     }
 

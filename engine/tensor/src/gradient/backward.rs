@@ -15,7 +15,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[2], &[1f32, 2.0])?.requires_grad_(true)?;
-    /// x.mul(&x)?.sum(&[0])?.backward()?;
+    /// x.mul(&x)?.sum(0)?.backward()?;
     /// assert_eq!(x.grad().expect("it has a gradient").to_text()?, "[2.0, 4.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```

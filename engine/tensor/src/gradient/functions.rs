@@ -9,7 +9,7 @@ use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
 use crate::methods::indexing::moved_last;
 use crate::parameters::COMPUTED;
-use crate::{Error, Tensor};
+use crate::{Error, Tensor, keepdim};
 
 /// The derivative of a function of a single source: of x and the value y.
 type Slope = fn(&Tensor, &Tensor) -> Result<Tensor, Error>;
@@ -206,7 +206,7 @@ const ROWS: [Row; 43] = {
             shape.resize(windows.rank(), 1);
             let is_maximum = windows.cmpeq(&value.reshape(&shape)?)?.and(&is_inside)?;
             let is_maximum = is_maximum.cast(g.dtype())?;
-            let share = g.reshape(&shape)?.div(&is_maximum.sum(&axes)?)?;
+            let share = g.reshape(&shape)?.div(&is_maximum.sum_kept(&axes)?)?;
             call.each(&[&|| is_maximum.mul(&share)])
         }),
         Call("cummax", 2, |call, g| {
@@ -217,11 +217,11 @@ const ROWS: [Row; 43] = {
             let [target, index, src] = [0, 1, 2].map(|number| call.source(number));
             let (value, axis) = (call.value(), call.axis(3)?);
             let is_kept = target.cmpeq(&value)?.cast(g.dtype())?;
-            let is_written = src.cmpeq(&value.gather(axis as usize, &index)?)?.cast(g.dtype())?;
+            let is_written = src.cmpeq(&value.gather(axis, &index)?)?.cast(g.dtype())?;
             // Each of the elements that equal the maximum has the same share.
             let share = g.div(&is_kept.scatter_add(&index, &is_written, axis)?)?;
             call.each(&[&|| is_kept.mul(&share), &|| Ok(share.clone()), &|| {
-                is_written.mul(&share.gather(axis as usize, &index)?)
+                is_written.mul(&share.gather(axis, &index)?)
             }])
         }),
     ]
@@ -239,8 +239,8 @@ fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result
     let each = moved_last(x, axis as usize)?;
     let is_maximum = each.cmpeq(&value.unsqueeze(-1)?)?.and(&is_later.not()?)?;
     let is_maximum = is_maximum.cast(g.dtype())?;
-    let share = g.unsqueeze(-1)?.div(&is_maximum.sum(&[rank])?)?;
-    let gradient = is_maximum.mul(&share)?.sum(&[axis as usize])?;
+    let share = g.unsqueeze(-1)?.div(&is_maximum.sum(keepdim(-1))?)?;
+    let gradient = is_maximum.mul(&share)?.sum(keepdim(axis))?;
     gradient.transpose(axis, -1)?.squeeze(-1)
 }
 

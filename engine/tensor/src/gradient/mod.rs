@@ -31,7 +31,7 @@ impl Tensor {
     /// ```
     /// # use gradiff_tensor::Tensor;
     /// let x = Tensor::from_slice(&[3], &[1f32, 2.0, 3.0])?;
-    /// let sum = x.mul(&x)?.sum(&[0])?;
+    /// let sum = x.mul(&x)?.sum(0)?;
     /// assert_eq!(sum.gradient(&[&x])?[0].to_text()?, "[2.0, 4.0, 6.0]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```

@@ -67,12 +67,12 @@ fn moved_back(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
         (Op::Permute, Arg::Dims(axes)) => {
             let mut inverse = vec![0; axes.len()];
             axes.iter().enumerate().for_each(|(to, axis)| inverse[*axis as usize] = to);
-            g.permute(&inverse)
+            Ok(g.permuted(&inverse))
         }
         (Op::Expand, Arg::Dims(to)) => {
             let axes: Vec<usize> =
                 (0..from.len()).filter(|axis| from[*axis] != to[*axis]).collect();
-            if axes.is_empty() { Ok(g.clone()) } else { g.sum(&axes) }
+            if axes.is_empty() { Ok(g.clone()) } else { g.sum_kept(&axes) }
         }
         (Op::Pad, Arg::Pairs(pads)) => {
             let kept = pads.iter().zip(from).map(|((before, _), size)| (*before, before + size));
@@ -82,9 +82,7 @@ fn moved_back(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
             let pads = ranges.iter().zip(from).map(|((start, end), size)| (*start, size - end));
             g.pad(&pads.collect::<Vec<_>>(), 0)
         }
-        (Op::Flip, Arg::Dims(axes)) => {
-            g.flip(&axes.iter().map(|axis| *axis as usize).collect::<Vec<_>>())
-        }
+        (Op::Flip, Arg::Dims(axes)) => g.flip(axes),
         (op, _) => panic!("{op} is not a movement of tensor level"),
     }
 }
@@ -109,7 +107,7 @@ fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
         Op::Add => g.expand(x.shape()),
         Op::Max => {
             let is_largest = x.cmpeq(Tensor::from_valid(node.clone()))?.cast(g.dtype())?;
-            let count = is_largest.sum(&axes)?;
+            let count = is_largest.sum_kept(&axes)?;
             is_largest.mul(&g.div(&count)?)
         }
         Op::Mul => g.mul(&product_of_rest(&x, &axes)?),
@@ -121,7 +119,7 @@ fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
 fn product_of_rest(x: &Tensor, axes: &[usize]) -> Result<Tensor, Error> {
     let rest = (0..x.rank()).filter(|axis| !axes.contains(axis));
     let order: Vec<usize> = rest.chain(axes.iter().copied()).collect();
-    let moved = x.permute(&order)?;
+    let moved = x.permuted(&order);
     let count: i64 = axes.iter().map(|axis| x.shape()[*axis]).product();
     let mut rows = moved.shape()[..x.rank() - axes.len()].to_vec();
     rows.push(count);
@@ -135,10 +133,10 @@ fn product_of_rest(x: &Tensor, axes: &[usize]) -> Result<Tensor, Error> {
         kept[last].1 = count;
         row.pad(&pads, 1)?.shrink(&kept)?.cumprod(last as i64)
     };
-    let product = before(&row)?.mul(&before(&row.flip(&[last])?)?.flip(&[last])?)?;
+    let product = before(&row)?.mul(&before(&row.flip(&[-1])?)?.flip(&[-1])?)?;
     let mut inverse = vec![0; order.len()];
     order.iter().enumerate().for_each(|(to, axis)| inverse[*axis] = to);
-    product.reshape(moved.shape())?.permute(&inverse)
+    Ok(product.reshape(moved.shape())?.permuted(&inverse))
 }
 
 /// The gradient with respect to `greater` of the larger of two tensors, or with respect to `less`

@@ -23,9 +23,9 @@ enum Running {
 impl Running {
     fn reduce(self, x: &Tensor, axis: usize) -> Result<Tensor, Error> {
         match self {
-            Running::Sum => x.sum(&[axis]),
-            Running::Product => x.prod(&[axis]),
-            Running::Maximum => x.max(&[axis]),
+            Running::Sum => x.sum_kept(&[axis]),
+            Running::Product => x.prod_kept(&[axis]),
+            Running::Maximum => Ok(x.max_kept(&[axis])),
         }
     }
 

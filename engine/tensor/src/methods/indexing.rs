@@ -54,7 +54,7 @@ impl Tensor {
         let narrow = index.reshape(&shape)?;
         let mut shape = self.shape().to_vec();
         shape[axis] = count;
-        self.gather(axis, &narrow.expand(&shape)?)
+        self.gather(axis as i64, &narrow.expand(&shape)?)
     }
 
     /// Returns `self` with the elements of `src` written along `axis` at the positions that `index`
@@ -82,9 +82,9 @@ impl Tensor {
         // be computed again for each of the elements that are looked for.
         let number = Tensor::arange(DType::I64, 1, 1, count)?;
         let nothing = Tensor::scalar(DType::I64, 0)?;
-        let last = hits.mask.where_(&number, &nothing)?.max(&[self.rank()])?;
-        let last = last.reshape(self.shape())?.maximum(0)?.contiguous();
-        let written = src.gather(hits.axis, &last.sub(1)?)?;
+        let last = hits.mask.where_(&number, &nothing)?.max(-1)?;
+        let last = last.maximum(0)?.contiguous();
+        let written = src.gather(hits.axis as i64, &last.sub(1)?)?;
         last.cmpne(0)?.where_(&written, self)
     }
 
@@ -108,8 +108,8 @@ impl Tensor {
         }
         let hits = self.hits("scatter_add", index, src, axis)?;
         let wide = self.dtype().accumulator();
-        let added = hits.sources(src, zero(self.dtype()))?.cast(wide)?.sum(&[self.rank()])?;
-        self.cast(wide)?.add(&added.reshape(self.shape())?)?.cast(self.dtype())
+        let added = hits.sources(src, zero(self.dtype()))?.cast(wide)?.sum(-1)?;
+        self.cast(wide)?.add(&added)?.cast(self.dtype())
     }
 
     /// Returns the largest of `self` and the elements of `src` whose `index` names the position
@@ -129,8 +129,8 @@ impl Tensor {
     pub fn scatter_amax(&self, index: &Tensor, src: &Tensor, axis: i64) -> Result<Tensor, Error> {
         let hits = self.hits("scatter_amax", index, src, axis)?;
         let least = smallest(self.dtype());
-        let largest = hits.sources(src, least)?.max(&[self.rank()])?;
-        let value = self.maximum(&largest.reshape(self.shape())?)?;
+        let largest = hits.sources(src, least)?.max(-1)?;
+        let value = self.maximum(&largest)?;
         let axis = Tensor::scalar(DType::I64, hits.axis as i64)?;
         Ok(value.as_function("scatter_amax", &[self, index, src, &axis]))
     }

@@ -34,7 +34,7 @@ impl Tensor {
                 continue;
             }
             let end = rolled.range(axis, size - count, size)?;
-            rolled = Tensor::cat(&[&end, &rolled.range(axis, 0, size - count)?], axis)?;
+            rolled = Tensor::cat(&[&end, &rolled.range(axis, 0, size - count)?], axis as i64)?;
         }
         Ok(rolled)
     }
@@ -95,7 +95,7 @@ impl Tensor {
         let axis1 = resolve_axis("transpose", axis1, self.shape())?;
         let mut axes: Vec<usize> = (0..self.rank()).collect();
         axes.swap(axis0, axis1);
-        self.permute(&axes)
+        Ok(self.permuted(&axes))
     }
 
     /// Merges the axes from `start` to `end`, both included, into one, in row-major order. A scalar
@@ -250,7 +250,7 @@ impl Tensor {
         }
         let parts = tensors.iter().map(|x| x.unsqueeze(axis)).collect::<Result<Vec<_>, _>>()?;
         let axis = new_axis("stack", axis, first.shape())?;
-        Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)
+        Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as i64)
     }
 
     /// Splits the tensor into parts of these sizes along an axis.
@@ -335,7 +335,7 @@ impl Tensor {
         let last = self.rank() - 1;
         let mut order: Vec<usize> = (0..=last).filter(|number| *number != axis).collect();
         order.push(axis);
-        let x = self.permute(&order)?;
+        let x = self.permuted(&order);
         let outer = &x.shape()[..last];
         let count = (total - size) / step + 1;
         let windows = if size == 0 {
@@ -353,7 +353,7 @@ impl Tensor {
         let mut order: Vec<usize> = (0..last).collect();
         order.insert(axis, last + 1);
         order.push(last);
-        windows.permute(&order)
+        Ok(windows.permuted(&order))
     }
 
     /// The elements whose index on `axis1` is that on `axis0` plus `offset`, as a new last axis;
@@ -373,7 +373,7 @@ impl Tensor {
         let rank = self.rank();
         let mut order: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
         order.extend(&axes);
-        let x = self.permute(&order)?;
+        let x = self.permuted(&order);
         let (rows, columns) = (x.shape()[rank - 2], x.shape()[rank - 1]);
         let first_row = offset.min(0).saturating_neg().min(rows);
         let first_column = offset.max(0).min(columns);
@@ -480,7 +480,7 @@ impl Tensor {
             let Steps { first, count, stride, is_reversed } = steps;
             sliced = sliced.strided(axis, first, count, stride)?;
             if is_reversed {
-                sliced = sliced.flip(&[axis])?;
+                sliced = sliced.flipped(&[axis]);
             }
         }
         Ok(sliced)
@@ -504,8 +504,8 @@ impl Tensor {
             |size| (size - 1).max(0),
             |x, axis, before, after| {
                 let size = x.shape()[axis];
-                let head = x.range(axis, 1, 1 + before)?.flip(&[axis])?;
-                let tail = x.range(axis, size - 1 - after, size - 1)?.flip(&[axis])?;
+                let head = x.range(axis, 1, 1 + before)?.flipped(&[axis]);
+                let tail = x.range(axis, size - 1 - after, size - 1)?.flipped(&[axis]);
                 Ok((head, tail))
             },
         )
@@ -580,7 +580,7 @@ impl Tensor {
         for (axis, (before, after)) in pads.iter().enumerate() {
             if (*before, *after) != (0, 0) {
                 let (head, tail) = ends(&extended, axis, *before, *after)?;
-                extended = Tensor::cat(&[&head, &extended, &tail], axis)?;
+                extended = Tensor::cat(&[&head, &extended, &tail], axis as i64)?;
             }
         }
         Ok(extended)
@@ -645,7 +645,7 @@ impl Tensor {
         let mut rest = (0..self.rank()).filter(|axis| !sources.contains(axis));
         let order: Vec<usize> =
             axes.into_iter().filter_map(|axis| axis.or_else(|| rest.next())).collect();
-        self.permute(&order)
+        Ok(self.permuted(&order))
     }
 
     /// Keeps the half-open range of one axis.

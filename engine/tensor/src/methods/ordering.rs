@@ -29,7 +29,7 @@ impl Tensor {
     pub fn sort(&self, axis: i64, descending: bool) -> Result<Tensor, Error> {
         let axis = self.sorted_axis("sort", axis)?;
         let x = self.contiguous();
-        x.gather(axis, &x.positions_in_order(axis, descending)?)
+        x.gather(axis as i64, &x.positions_in_order(axis, descending)?)
     }
 
     /// Positions (i32) along `axis` of the elements in the order of [`sort`](Tensor::sort).
@@ -71,7 +71,7 @@ impl Tensor {
         }
         let x = self.contiguous();
         let positions = x.positions_in_order(axis, largest)?.range(axis, 0, k)?;
-        Ok((x.gather(axis, &positions)?, positions))
+        Ok((x.gather(axis as i64, &positions)?, positions))
     }
 
     /// Position (i32) of the largest element along an axis, or in row-major order for all axes: the
@@ -87,7 +87,9 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn argmax(&self, axis: impl Into<Axes>) -> Result<Tensor, Error> {
-        self.extreme_position("argmax", axis.into(), |x, axis| x.max(&[axis]))
+        self.reduced("argmax", axis.into(), |x, axes| {
+            x.extreme_position("argmax", axes, |x, axis| Ok(x.max_kept(&[axis])))
+        })
     }
 
     /// Position (i32) of the smallest element, as [`argmax`](Tensor::argmax).
@@ -101,8 +103,9 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn argmin(&self, axis: impl Into<Axes>) -> Result<Tensor, Error> {
-        let least = |x: &Tensor, axis: usize| x.min(keepdim(axis as i64));
-        self.extreme_position("argmin", axis.into(), least)
+        self.reduced("argmin", axis.into(), |x, axes| {
+            x.extreme_position("argmin", axes, |x, axis| x.min(keepdim(axis as i64)))
+        })
     }
 
     /// Smallest element up to each position along `axis`; NaN from the first NaN on.
@@ -136,9 +139,7 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn any(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
-        let axes = axes.into();
-        let found = axes.resolve("any", self.shape())?;
-        self.cast(DType::Bool)?.max(&found)?.without(&found, &axes)
+        self.reduced("any", axes.into(), |x, axes| Ok(x.cast(DType::Bool)?.max_kept(axes)))
     }
 
     /// Returns whether all elements along `axes` are not 0 (true for bool; NaN is not 0); true if
@@ -153,9 +154,7 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn all(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
-        let axes = axes.into();
-        let found = axes.resolve("all", self.shape())?;
-        self.cast(DType::Bool)?.not()?.max(&found)?.not()?.without(&found, &axes)
+        self.reduced("all", axes.into(), |x, axes| x.cast(DType::Bool)?.not()?.max_kept(axes).not())
     }
 
     /// Number (i32) of elements along `axes` that are not 0; NaN is not 0. All dtypes.
@@ -169,9 +168,7 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn count_nonzero(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
-        let axes = axes.into();
-        let found = axes.resolve("count_nonzero", self.shape())?;
-        self.cast(DType::Bool)?.sum(&found)?.without(&found, &axes)
+        self.reduced("count_nonzero", axes.into(), |x, axes| x.cast(DType::Bool)?.sum_kept(axes))
     }
 
     /// The number of an axis that is short enough to be sorted.
@@ -203,28 +200,28 @@ impl Tensor {
         // Of equal elements, those at earlier positions come before.
         let is_earlier = position.cmplt(&along)?;
         let comes_before = is_earlier.where_(&x_before.not()?, &each_before)?;
-        let target = comes_before.sum(&[rank])?.reshape(self.shape())?.contiguous();
+        let target = comes_before.sum(-1)?.contiguous();
         // The inverse permutation: the position whose target this is.
         let is_target = moved_last(&target, axis)?.cmpeq(&along)?;
         let found = is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?;
-        Ok(found.sum(&[rank])?.reshape(self.shape())?.contiguous())
+        Ok(found.sum(-1)?.contiguous())
     }
 
     /// The position of the first element that is NaN or, if none is, that equals the extreme one.
+    /// The axes, one or all, get size 1.
     fn extreme_position(
         &self,
         name: &str,
-        axes: Axes,
+        axes: &[usize],
         extreme: impl Fn(&Tensor, usize) -> Result<Tensor, Error>,
     ) -> Result<Tensor, Error> {
-        let found = axes.resolve(name, self.shape())?;
         // Computed once, so that the extreme element equals one of those that it is compared with.
-        let (x, axis) = match found[..] {
+        let (x, axis) = match axes[..] {
             [axis] => (self.contiguous(), axis),
-            _ if found.len() == self.rank() => (self.contiguous().flatten(0, -1)?, 0),
+            _ if axes.len() == self.rank() => (self.contiguous().flatten(0, -1)?, 0),
             _ => {
                 return invalid(format!(
-                    "{name} along axes {found:?} of shape {:?}: one axis, or all",
+                    "{name} along axes {axes:?} of shape {:?}: one axis, or all",
                     self.shape()
                 ));
             }
@@ -232,7 +229,7 @@ impl Tensor {
         let size = x.shape()[axis];
         if !(1..=i64::from(i32::MAX)).contains(&size) {
             return invalid(format!(
-                "{name} along axes {found:?} of shape {:?}: 1 to {} elements",
+                "{name} along axes {axes:?} of shape {:?}: 1 to {} elements",
                 self.shape(),
                 i32::MAX
             ));
@@ -246,11 +243,11 @@ impl Tensor {
         // The first position has the largest distance from the end.
         let from_end = Tensor::arange(DType::I32, size, -1, size)?.reshape(&shape)?;
         let nothing = Tensor::scalar(DType::I32, 0)?;
-        let distance = is_found.where_(&from_end, &nothing)?.max(&[axis])?;
+        let distance = is_found.where_(&from_end, &nothing)?.max_kept(&[axis]);
         let first = distance.neg()?.add(size)?;
         let mut kept = self.shape().to_vec();
-        found.iter().for_each(|axis| kept[*axis] = 1);
-        first.reshape(&kept)?.without(&found, &axes)
+        axes.iter().for_each(|axis| kept[*axis] = 1);
+        first.reshape(&kept)
     }
 }
 

@@ -8,28 +8,33 @@ impl Tensor {
     /// # Errors
     /// If an axis does not exist, appears twice or is empty.
     pub fn min(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
-        let axes = axes.into();
-        let found = axes.resolve("min", self.shape())?;
-        if let Some(axis) = found.iter().find(|axis| self.shape()[**axis] == 0) {
-            return invalid(format!(
-                "min along axis {axis} of shape {:?}: it has no element",
-                self.shape()
-            ));
-        }
-        // The order of floats is turned by the sign, that of others by the complement, which
-        // never overflows.
-        let turned = |x: &Tensor| if self.dtype().is_float() { x.neg() } else { x.not() };
-        let reduced = turned(&turned(self)?.max(&found)?)?;
-        reduced.without(&found, &axes)
+        self.reduced("min", axes.into(), |x, axes| {
+            if let Some(axis) = axes.iter().find(|axis| x.shape()[**axis] == 0) {
+                return invalid(format!(
+                    "min along axis {axis} of shape {:?}: it has no element",
+                    x.shape()
+                ));
+            }
+            // The order of floats is turned by the sign, that of others by the complement, which
+            // never overflows.
+            let turned = |x: &Tensor| if x.dtype().is_float() { x.neg() } else { x.not() };
+            turned(&turned(x)?.max_kept(axes))
+        })
     }
 
-    /// Removes reduced axes, of size 1, unless they are to be kept.
-    pub(super) fn without(&self, reduced: &[usize], axes: &Axes) -> Result<Tensor, Error> {
-        if axes.are_kept() {
-            return Ok(self.unchanged());
-        }
-        let kept = self.shape().iter().enumerate().filter(|(axis, _)| !reduced.contains(axis));
-        let shape: Vec<i64> = kept.map(|(_, size)| *size).collect();
-        self.reshape(&shape)
+    /// Mean along `axes`: the sum divided by the number of elements. Floats.
+    /// # Errors
+    /// If the dtype is not a float, or an axis does not exist or appears twice.
+    pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
+        self.reduced("mean", axes.into(), |x, axes| {
+            if !x.dtype().is_float() {
+                return invalid(format!(
+                    "mean of {}: it takes floats; cast the tensor first",
+                    x.dtype()
+                ));
+            }
+            let count: i64 = axes.iter().map(|axis| x.shape()[*axis]).product();
+            x.sum_kept(axes)?.div(count)
+        })
     }
 }

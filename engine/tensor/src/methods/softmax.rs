@@ -11,8 +11,8 @@ impl Tensor {
     /// If the dtype is not a float, or the axis does not exist.
     pub fn softmax(&self, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("softmax", axis, self.shape())?;
-        let weights = self.sub(self.max(&[axis])?.detach())?.exp()?;
-        weights.mul(&weights.sum(&[axis])?.recip()?)
+        let weights = self.sub(self.max_kept(&[axis]).detach())?.exp()?;
+        weights.mul(&weights.sum_kept(&[axis])?.recip()?)
     }
 
     /// The natural logarithm of [`softmax`](Tensor::softmax), `x - m - log(sum of e^(x - m))` for
@@ -31,8 +31,8 @@ impl Tensor {
     pub fn log_softmax(&self, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("log_softmax", axis, self.shape())?;
         self.compute_in_f32("log_softmax", |x| {
-            let shifted = x.sub(x.max(&[axis])?.detach())?;
-            shifted.sub(&shifted.exp()?.sum(&[axis])?.log()?)
+            let shifted = x.sub(x.max_kept(&[axis]).detach())?;
+            shifted.sub(&shifted.exp()?.sum_kept(&[axis])?.log()?)
         })
     }
 }

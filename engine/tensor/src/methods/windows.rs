@@ -234,14 +234,12 @@ impl Tensor {
         let rows = rows.reshape(&insert(rows.shape(), rows.rank() - 1))?;
         let mut axes: Vec<usize> = (0..columns.rank()).collect();
         axes.swap(columns.rank() - 2, columns.rank() - 1);
-        let columns = columns.permute(&axes)?;
+        let columns = columns.permuted(&axes);
         let columns = columns.reshape(&insert(columns.shape(), columns.rank() - 2))?;
         let products = rows.mul(&columns)?;
         let dtype = products.dtype();
-        let last = products.rank() - 1;
-        let sums = products.sum(&[last])?.cast(dtype)?;
+        let sums = products.sum(-1)?.cast(dtype)?;
         let mut shape = sums.shape().to_vec();
-        shape.pop();
         if y_is_vector {
             shape.pop();
         }
@@ -299,7 +297,7 @@ impl Tensor {
         let mut merged = vec![groups * shape[1], shape[0] / groups];
         merged.extend(&shape[2..]);
         let space: Vec<usize> = (2..shape.len()).collect();
-        let weights = weight.reshape(&split)?.permute(&order)?.reshape(&merged)?.flip(&space)?;
+        let weights = weight.reshape(&split)?.permuted(&order).reshape(&merged)?.flipped(&space);
         // Between the elements of the image, `stride - 1` zeros.
         let spread = self.spread(&stride)?;
         // Around it, so many zeros, or so many elements less, that the windows end as stated.
@@ -338,7 +336,7 @@ impl Tensor {
         };
         let axes = pooling.kernel.len();
         let windows = self.pooled_windows("max_pool2d", &pooling, smallest)?;
-        let value = windows.reduced_windows(axes, |x, axes| x.max(axes))?;
+        let value = windows.reduced_windows(axes, |x, axes| Ok(x.max_kept(axes)))?;
         if !self.dtype().is_float() {
             return Ok(value);
         }
@@ -362,7 +360,7 @@ impl Tensor {
                     &pooling.stride,
                     &pooling.dilation,
                 )?;
-                windows.reduced_windows(pooling.kernel.len(), |x, axes| x.sum(axes))
+                windows.reduced_windows(pooling.kernel.len(), |x, axes| x.sum_kept(axes))
             };
             let padded = x.padded_last(&pooling.padding, Scalar::Int(0))?;
             let total = sums(&padded)?;
@@ -500,7 +498,7 @@ impl Tensor {
         let mut order: Vec<usize> = (0..outer).collect();
         order.extend((0..extents.len()).map(|axis| outer + 2 * axis + 1));
         order.extend((0..extents.len()).map(|axis| outer + 2 * axis));
-        windows.permute(&order)
+        Ok(windows.permuted(&order))
     }
 
     /// The windows, axes alternating, if none overlaps another: the elements of each and those up
@@ -525,7 +523,8 @@ impl Tensor {
         } else {
             self.pad(&pads, self.zero())?
         };
-        padded.shrink(&kept)?.reshape(&split)?.shrink(&inside)?.permute(&order)
+        let apart = padded.shrink(&kept)?.reshape(&split)?.shrink(&inside)?;
+        Ok(apart.permuted(&order))
     }
 
     /// The windows, axes alternating, from repetitions of each axis: divided into rows that are
@@ -577,13 +576,13 @@ impl Tensor {
         order.push(2);
         order.extend(3 + axes..3 + 2 * axes);
         let aligned = [&[x[0], groups, 1][..], counts, &[inputs], kernel].concat();
-        let windows = self.reshape(&split)?.permute(&order)?.reshape(&aligned)?;
+        let windows = self.reshape(&split)?.permuted(&order).reshape(&aligned)?;
         let ones = vec![1; axes];
         let weights =
             weight.reshape(&[&[1, groups, outputs][..], &ones, &[inputs], kernel].concat())?;
         let products = windows.mul(&weights)?;
         let reduced: Vec<usize> = (3 + axes..products.rank()).collect();
-        let sums = products.sum(&reduced)?.cast(products.dtype())?;
+        let sums = products.sum_kept(&reduced)?.cast(products.dtype())?;
         sums.reshape(&[&[x[0], w[0]][..], counts].concat())
     }
 

@@ -230,7 +230,7 @@ impl Tensor {
             None => samples,
         };
         let is_above = samples.cmplt(&bounds)?.not()?;
-        let numbers = is_above.sum(&[2])?.reshape(&[num_samples, rows])?.permute(&[1, 0])?;
+        let numbers = is_above.sum(2)?.permute(&[1, 0])?;
         match self.rank() {
             1 => numbers.reshape(&[num_samples]),
             _ => Ok(numbers),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gradiff::{DType, Operand, Scalar, Tensor};
+use gradiff::{DType, Operand, Scalar, Tensor, keepdim};
 use gradiff_corpus as corpus;
 use gradiff_corpus::{
     BinaryOp, Literal, Method, Program, ReduceOp, Statement, UnaryOp, ValueId, fill,
@@ -98,7 +98,7 @@ pub(crate) fn dtype(dtype: gradiff_corpus::DType) -> DType {
     DType::from_name(dtype.name()).expect(SAME_DTYPES)
 }
 
-fn sizes(shape: &[usize]) -> Vec<i64> {
+fn numbers(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|size| *size as i64).collect()
 }
 
@@ -132,10 +132,10 @@ pub(crate) fn value(
     match statement {
         Statement::Input { dtype: of, shape, fill: data } => {
             let data = fill(*of, shape, data);
-            input(dtype(*of), &sizes(shape), &data.to_bytes())
+            input(dtype(*of), &numbers(shape), &data.to_bytes())
         }
         Statement::Const { dtype: of, shape, value } => {
-            Tensor::full(dtype(*of), &sizes(shape), scalar(value))
+            Tensor::full(dtype(*of), &numbers(shape), scalar(value))
         }
         Statement::Arange { dtype: of, start, step, count } => {
             Tensor::arange(dtype(*of), *start, *step, *count as i64)
@@ -150,22 +150,25 @@ pub(crate) fn value(
         }
         Statement::Cast { src, dtype: to } => source(src).cast(dtype(*to)),
         Statement::Bitcast { src, dtype: to } => source(src).bitcast(dtype(*to)),
-        Statement::Reduce { op, src, axes } => match op {
-            ReduceOp::Sum => source(src).sum(axes),
-            ReduceOp::Prod => source(src).prod(axes),
-            ReduceOp::Max => source(src).max(axes),
-        },
-        Statement::Reshape { src, shape } => source(src).reshape(&sizes(shape)),
-        Statement::Permute { src, axes } => source(src).permute(axes),
-        Statement::Expand { src, shape } => source(src).expand(&sizes(shape)),
+        Statement::Reduce { op, src, axes } => {
+            let axes = keepdim(&numbers(axes)[..]);
+            match op {
+                ReduceOp::Sum => source(src).sum(axes),
+                ReduceOp::Prod => source(src).prod(axes),
+                ReduceOp::Max => source(src).max(axes),
+            }
+        }
+        Statement::Reshape { src, shape } => source(src).reshape(&numbers(shape)),
+        Statement::Permute { src, axes } => source(src).permute(&numbers(axes)),
+        Statement::Expand { src, shape } => source(src).expand(&numbers(shape)),
         Statement::Pad { src, pads, value } => source(src).pad(&pairs(pads), scalar(value)),
         Statement::Shrink { src, ranges } => source(src).shrink(&pairs(ranges)),
-        Statement::Flip { src, axes } => source(src).flip(axes),
+        Statement::Flip { src, axes } => source(src).flip(&numbers(axes)),
         Statement::Cat { srcs, axis } => {
             let srcs: Vec<&Tensor> = srcs.iter().map(source).collect();
-            Tensor::cat(&srcs, *axis)
+            Tensor::cat(&srcs, *axis as i64)
         }
-        Statement::Gather { src, axis, index } => source(src).gather(*axis, source(index)),
+        Statement::Gather { src, axis, index } => source(src).gather(*axis as i64, source(index)),
         Statement::Method { method, srcs, args } => {
             let srcs: Vec<&Tensor> = srcs.iter().map(source).collect();
             methods::call(*method, &srcs, args)

@@ -137,11 +137,11 @@ impl Part {
             index[axis] = self.shape[axis] - 1 - index[axis];
             Some(index)
         };
-        Ok(self.with_elements(self.tensor.flip(&[axis])?, self.shape.clone(), at))
+        Ok(self.with_elements(self.tensor.flip(&[axis as i64])?, self.shape.clone(), at))
     }
 
     fn swapped(self, axis: usize) -> Result<Part, Error> {
-        let mut axes: Vec<usize> = (0..self.shape.len()).collect();
+        let mut axes: Vec<i64> = (0..self.shape.len() as i64).collect();
         axes.swap(axis, axis + 1);
         let mut shape = self.shape.clone();
         shape.swap(axis, axis + 1);

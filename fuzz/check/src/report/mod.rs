@@ -174,7 +174,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Cast { src, dtype: to } => format!("v{}.cast({})?", src.0, dtype(*to)),
         Statement::Bitcast { src, dtype: to } => format!("v{}.bitcast({})?", src.0, dtype(*to)),
         Statement::Reduce { op, src, axes } => {
-            format!("v{}.{}({})?", src.0, op.name(), list(axes))
+            format!("v{}.{}(gradiff::keepdim({}))?", src.0, op.name(), list(axes))
         }
         Statement::Reshape { src, shape } => format!("v{}.reshape({})?", src.0, list(shape)),
         Statement::Permute { src, axes } => format!("v{}.permute({})?", src.0, list(axes)),
@@ -196,7 +196,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Realize { src } => format!("v{}.clone()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
         Statement::Gradient { of, wrt } => {
-            format!("v{}.sum(&all_axes)?.gradient(&[&v{}])?.remove(0)", of.0, wrt.0)
+            format!("v{}.sum(..)?.gradient(&[&v{}])?.remove(0)", of.0, wrt.0)
         }
     }
 }

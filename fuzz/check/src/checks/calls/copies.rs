@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use gradiff::graph::{Arg, Buffer, Op, Placement, UOp};
 use gradiff::schedule::Parts;
-use gradiff::{DType, Engine, Error, Tensor, default_device};
+use gradiff::{DType, Engine, Error, Tensor, default_device, keepdim};
 use gradiff_eval::Elements;
 
 use super::{Draw, OF_ENGINE};
@@ -213,7 +213,7 @@ impl Placed {
                 }
             }),
             9 => {
-                let sum = x.sum(&[1]).and_then(|sum| sum.expand(&sizes)?.add(x));
+                let sum = x.sum(keepdim(1)).and_then(|sum| sum.expand(&sizes)?.add(x));
                 Placed::new(sum, device, shape, |row, column| {
                     let elements = (0..columns).map(|column| self.at(row, column));
                     elements.fold(self.at(row, column), i32::wrapping_add)

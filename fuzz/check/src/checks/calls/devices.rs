@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gradiff::graph::{BoundedLinear, Target};
 use gradiff::runtime::{Device, Error, Executable, Memory, device};
-use gradiff::{Engine, Tensor};
+use gradiff::{Engine, Tensor, keepdim};
 
 use super::Draw;
 
@@ -132,7 +132,7 @@ fn engine(
 fn work(number: i32, size: usize) -> Result<(Tensor, Vec<i32>), gradiff::Error> {
     let elements: Vec<i32> = (0..size as i32 * 2).map(|at| at * 7 - 5).collect();
     let x = Tensor::from_slice(&[size as i64, 2], &elements)?;
-    let sum = x.mul(number)?.sum(&[1])?;
+    let sum = x.mul(number)?.sum(keepdim(1))?;
     let wanted = elements.chunks(2).map(|pair| (pair[0] + pair[1]) * number).collect();
     Ok((sum, wanted))
 }

@@ -44,7 +44,7 @@ pub(super) fn shapes(draw: &mut Draw) -> Result<(), String> {
             let mut joined: Vec<i128> = shape.iter().map(|size| (*size).into()).collect();
             joined[axis] += i128::from(similar[axis]);
             let call = format!("cat of {shape:?} and {similar:?} along {axis}");
-            judge(&call, wide(&joined), || Tensor::cat(&[&x, &y], axis))?;
+            judge(&call, wide(&joined), || Tensor::cat(&[&x, &y], axis as i64))?;
         }
         2 if legal(&similar).is_some() => {
             let dtype = draw.pick(&[DType::I8, DType::I32, DType::I64]);
@@ -53,7 +53,7 @@ pub(super) fn shapes(draw: &mut Draw) -> Result<(), String> {
             let summed: Vec<i64> = similar.iter().copied().chain([shape[axis]]).collect();
             let expected = legal(&summed).map(|_| similar.clone());
             let call = format!("gather of {shape:?} by {dtype} {similar:?} along {axis}");
-            judge(&call, expected, || x.gather(axis, &index))?;
+            judge(&call, expected, || x.gather(axis as i64, &index))?;
         }
         3 => {
             let to: Vec<i64> = shape

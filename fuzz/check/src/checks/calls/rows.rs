@@ -1,6 +1,6 @@
 //! The table of calls: one row for each fallible method, or for methods that fail alike.
 
-use gradiff::{Element, Engine, Error, Scalar, Tensor};
+use gradiff::{Element, Engine, Error, Scalar, Tensor, keepdim};
 use gradiff_corpus::{
     Arg, ArgKind, Arity, BinaryOp, DType, Literal, Method, Operand, ReduceOp, Shape, Statement,
     TensorType, UnaryOp, ValueId, literal_bits, promote, statement_type,
@@ -654,7 +654,9 @@ fn mean(draw: &mut Draw) -> Call {
     let statement = Statement::Reduce { op: ReduceOp::Sum, src: ValueId(0), axes: axes.clone() };
     let sum = statement_type(&in_order(&statement), std::slice::from_ref(&source)).ok();
     let expected = sum.filter(|_| source.dtype.is_float());
-    call(format!("mean of {source:?} along {axes:?}"), expected, move || x.mean(&axes))
+    let numbers: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
+    let mean = move || x.mean(keepdim(&numbers[..]));
+    call(format!("mean of {source:?} along {axes:?}"), expected, mean)
 }
 
 fn softmax(draw: &mut Draw) -> Call {

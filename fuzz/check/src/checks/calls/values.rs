@@ -340,8 +340,8 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
     let call = match function {
         0 => x.softmax(axis as i64),
         1 => x.log_softmax(axis as i64),
-        2 => x.mean(&[axis]),
-        _ => x.mean(&[1, 0]),
+        2 => x.mean(axis as i64),
+        _ => x.mean(..),
     };
     let call = call.map_err(|error| error.to_string())?;
     let total = |line: &[f64]| line.iter().map(|x| x.exp()).sum::<f64>();
