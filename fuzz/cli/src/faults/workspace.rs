@@ -139,7 +139,7 @@ pub(crate) fn instrumented(root: &Path, catalogue: &Catalogue) -> Result<Sources
         }
     }
     plant(&mut sources, catalogue)?;
-    adapt(&mut sources)?;
+    adapt(&mut sources, &catalogue.folder())?;
     Ok(sources)
 }
 
@@ -188,24 +188,35 @@ fn plant(sources: &mut Sources, catalogue: &Catalogue) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Adapts the copy's manifests: another name for the binary, and no warnings about code that faults
-/// leave unused.
-fn adapt(sources: &mut Sources) -> Result<(), Failure> {
-    for (file, before, after) in [
-        (
-            "Cargo.toml",
-            "[workspace.lints.rust]\n",
-            "[workspace.lints.rust]\nwarnings = \"allow\"\n",
-        ),
-        ("fuzz/cli/Cargo.toml", "name = \"gradiff\"\n", &format!("name = \"{BINARY}\"\n")),
-    ] {
+/// Adapts the copy's manifests: another name for the binary, no warnings about code that faults
+/// leave unused, and a version that tells the copy's crates from those of the checkout and of other
+/// copies: in the target folder that they share, crates of one version replace each other.
+fn adapt(sources: &mut Sources, copy: &str) -> Result<(), Failure> {
+    let before = concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"\n");
+    let after = before.replace("\"\n", &format!("+{copy}\"\n"));
+    let lints = "[workspace.lints.rust]\n";
+    let changes = [
+        ("Cargo.toml", lints.to_string(), format!("{lints}warnings = \"allow\"\n")),
+        ("Cargo.toml", format!("\n{before}"), format!("\n{after}")),
+        ("fuzz/cli/Cargo.toml", "name = \"gradiff\"\n".into(), format!("name = \"{BINARY}\"\n")),
+    ];
+    for (file, before, after) in changes {
         let text = sources
             .get_mut(Path::new(file))
-            .filter(|text| String::from_utf8_lossy(text).matches(before).count() == 1);
+            .filter(|text| String::from_utf8_lossy(text).matches(&before).count() == 1);
         let text = text.ok_or_else(|| {
             Failure::Internal(format!("{file} does not contain {before:?}, which the copy needs"))
         })?;
-        *text = String::from_utf8_lossy(text).replacen(before, after, 1).into_bytes();
+        *text = String::from_utf8_lossy(text).replacen(&before, &after, 1).into_bytes();
+    }
+    if let Some(lock) = sources.get_mut(Path::new("Cargo.lock")) {
+        let text = String::from_utf8_lossy(lock);
+        let adapted = |package: &str| match package.starts_with("gradiff") {
+            true => package.replacen(before, &after, 1),
+            false => package.to_string(),
+        };
+        let packages: Vec<String> = text.split("name = \"").map(adapted).collect();
+        *lock = packages.join("name = \"").into_bytes();
     }
     Ok(())
 }
