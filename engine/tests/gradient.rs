@@ -411,7 +411,7 @@ fn gradients_that_do_not_exist_are_refused() {
         assert!(error.contains(words), "{error}: expected {words}");
     }
     assert!(integers.requires_grad_(false).is_ok());
-    let weights = Tensor::ones(DType::F64, &[1]).unwrap();
+    let weights = Tensor::ones(DType::F64, &[]).unwrap();
     assert!(sum(&x).gradients_if_used(&weights, &[&single, &x]).unwrap()[0].is_none());
 }
 

@@ -284,7 +284,7 @@ fn deep_graphs_are_computed() {
 #[test]
 fn errors_say_what_is_allowed() {
     check_error(grid().reshape(&[4, 2]), &["[2, 3] to [4, 2]", "6 elements cannot become 8"]);
-    check_error(grid().permute(&[0, 0]), &["[0, 0]", "once"]);
+    check_error(grid().permute(&[0, 0]), &["[0, 0]", "twice"]);
     check_error(grid().expand(&[2, 4]), &["[2, 4]", "ranks must be equal"]);
     check_error(grid().pad(&[(1, 1)], 0), &["2 axes"]);
     check_error(grid().pad(&[(i64::MAX, 1), (0, 0)], 0), &["too many"]);

@@ -217,14 +217,14 @@ impl Compiler {
     /// file as well, or if it succeeds in another attempt: then it was short of something, such as
     /// memory for one of the programs that it starts.
     fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
-        let built = self.attempt(file, limit);
+        let built = self.attempt(file, Form::Object, limit);
         let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {
             return built;
         };
         // The trivial file is tried before and after, since the machine may recover or fail
         // between.
         let machine_fault = self.probe().err().or_else(|| {
-            let succeeds = (0..RETRIES).any(|_| self.attempt(file, limit).is_ok());
+            let succeeds = (0..RETRIES).any(|_| self.attempt(file, Form::Object, limit).is_ok());
             let why = || format!("it failed and then did not for kernels {kernels}: {stderr}");
             succeeds.then(why).or_else(|| self.probe().err())
         });
@@ -234,8 +234,13 @@ impl Compiler {
         })
     }
 
-    /// Runs the compiler once and returns the object.
-    fn attempt(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
+    /// Runs the compiler once and returns the bytes of its output.
+    fn attempt(
+        &self,
+        file: &SourceFile,
+        form: Form,
+        limit: Option<Limit>,
+    ) -> Result<Vec<u8>, Error> {
         let failed = |action: &'static str, path: &Path, why: std::io::Error| Error::File {
             action,
             path: path.to_path_buf(),
@@ -248,7 +253,11 @@ impl Compiler {
         let stderr =
             File::create(&stderr_path).map_err(|why| failed("cannot write", &stderr_path, why))?;
         let mut command = command(&self.command);
-        command.args(self.flags_of(file)).arg(&source).arg("-o").arg(&object).arg("-lm");
+        command.args(self.flags_of(file)).arg(&source).arg("-o").arg(&object);
+        command.arg(match form {
+            Form::Object => "-lm",
+            Form::Assembly => "-S",
+        });
         command.stdout(Stdio::null()).stderr(stderr);
         // A compiler that is killed leaves its temporary files behind.
         command.env("TMPDIR", directory.path());
@@ -342,6 +351,15 @@ fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
         format!("{error}{}", source.unwrap_or_default())
     })
+}
+
+/// The output of the compiler.
+#[derive(Clone, Copy)]
+enum Form {
+    /// A shared object.
+    Object,
+    /// The machine code as text.
+    Assembly,
 }
 
 /// The properties of kernels that the compiler flags depend on.
@@ -489,6 +507,15 @@ impl Device for Compiler {
         limit: Duration,
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
         self.executables(&bounded_linears(kernels)?, Some(Limit::new(limit)))
+    }
+
+    fn assembly(&self, kernel: &BoundedLinear) -> Result<Option<String>, Error> {
+        let kernels = bounded_linears(&[kernel])?;
+        let mut uniques = UniqueKernels::default();
+        uniques.add(kernels[0], &Signature::of(kernels[0])?)?;
+        let (files, _) = uniques.files();
+        let text = self.attempt(&files[0], Form::Assembly, None)?;
+        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
     }
 
     fn describe(&self) -> String {

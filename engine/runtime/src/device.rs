@@ -64,6 +64,16 @@ pub trait Device: Send + Sync {
     /// A one-line description for people: version and special features.
     fn describe(&self) -> String;
 
+    /// Returns the text of the machine code of a kernel, which is compiled again for it; `None` if
+    /// the device does not show it.
+    ///
+    /// # Errors
+    /// Those of [`compile`](Device::compile).
+    fn assembly(&self, kernel: &BoundedLinear) -> Result<Option<String>, Error> {
+        let _ = kernel;
+        Ok(None)
+    }
+
     /// Waits until all launches are done; a device may run them after `Executable::run` returns.
     ///
     /// # Errors

@@ -2,24 +2,49 @@
 
 use crate::Error;
 
-/// The variables: name, minimum, maximum, meaning.
-const VARIABLES: [(&str, usize, usize, &str); 2] = [
-    ("GRADIFF_THREADS", 1, 1024, "the number of threads that run a kernel of device c"),
-    ("GRADIFF_POOL_MIB", 0, 1 << 24, "the MiB of freed memory that are kept for reuse"),
-];
+/// An environment variable whose value is a number.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// The smallest number allowed.
+    pub min: usize,
+    /// The largest number allowed.
+    pub max: usize,
+    /// The meaning of the number, for messages.
+    pub meaning: &'static str,
+}
 
-/// Returns the number in a variable; `None` if it is not set.
-///
-/// # Errors
-/// If the value is not a number in the allowed range.
-pub(crate) fn number(name: &str) -> Result<Option<usize>, Error> {
-    let Some(text) = std::env::var_os(name) else { return Ok(None) };
-    let text = text.to_string_lossy();
-    let row = VARIABLES.iter().find(|(known, ..)| *known == name);
-    let &(name, min, max, meaning) = row.unwrap_or(&VARIABLES[0]);
-    let number = text.trim().parse().ok().filter(|number| (min..=max).contains(number));
-    let failed = || Error::Environment { name, text: text.to_string(), meaning, min, max };
-    number.map(Some).ok_or_else(failed)
+/// Threads of a kernel of device `c`.
+pub(crate) const THREADS: Variable = Variable {
+    name: "GRADIFF_THREADS",
+    min: 1,
+    max: 1024,
+    meaning: "the number of threads that run a kernel of device c",
+};
+/// Size of the pool of freed memory.
+pub(crate) const POOL_MIB: Variable = Variable {
+    name: "GRADIFF_POOL_MIB",
+    min: 0,
+    max: 1 << 24,
+    meaning: "the MiB of freed memory that are kept for reuse",
+};
+
+impl Variable {
+    /// Returns the number; `None` if the variable is not set.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] if the value is not a number in the allowed range.
+    pub fn number(&self) -> Result<Option<usize>, Error> {
+        std::env::var_os(self.name).map(|text| self.parse(&text.to_string_lossy())).transpose()
+    }
+
+    fn parse(&self, text: &str) -> Result<usize, Error> {
+        let Variable { name, min, max, meaning } = *self;
+        let number = text.trim().parse().ok().filter(|number| (min..=max).contains(number));
+        let failed = || Error::Environment { name, text: text.to_string(), meaning, min, max };
+        number.ok_or_else(failed)
+    }
 }
 
 /// Returns the index of the device that a variable selects among `count` devices; `None` if it is
@@ -39,10 +64,26 @@ pub(crate) fn selected_device(name: &str, count: usize) -> Result<Option<usize>,
     }
 }
 
-/// Checks all variables, so that a mistake is reported before anything runs.
+/// Checks all variables of this crate, so that a mistake is reported before anything runs.
 ///
 /// # Errors
 /// The first variable that is not a number in its range.
 pub(crate) fn check() -> Result<(), Error> {
-    VARIABLES.iter().try_for_each(|(name, ..)| number(name).map(drop))
+    [THREADS, POOL_MIB].iter().try_for_each(|variable| variable.number().map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_outside_the_range_are_errors_with_the_meaning() {
+        let parse = |text: &str| THREADS.parse(text).map_err(|error| error.to_string());
+        assert_eq!((parse("1"), parse(" 1024 ")), (Ok(1), Ok(1024)));
+        for text in ["0", "1025", "-1", "", "yes", "1.5", "18446744073709551616"] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(&format!("GRADIFF_THREADS={text}: it must be the number")));
+            assert!(error.ends_with("from 1 to 1024"), "{error}");
+        }
+    }
 }

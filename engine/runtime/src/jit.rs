@@ -87,6 +87,35 @@ impl Jit {
         isa.map_err(|error| error.to_string())
     }
 
+    /// Returns the code generator for a kernel.
+    fn generator_of(&self, kernel: &Linear) -> &OwnedTargetIsa {
+        match HEAVY_UOPS < executed_uops(kernel) {
+            true => &self.optimising,
+            false => &self.quick,
+        }
+    }
+
+    /// The type of the function of a kernel: it takes the array of the addresses of parameters.
+    fn machine_signature(isa: &OwnedTargetIsa) -> MachineSignature {
+        let mut machine = MachineSignature::new(isa.default_call_conv());
+        machine.params.push(AbiParam::new(types::I64));
+        machine
+    }
+
+    /// Writes the function of a kernel into the context. Returns the kernel's signature.
+    fn emit(
+        isa: &OwnedTargetIsa,
+        kernel: &Linear,
+        context: &mut cranelift_codegen::Context,
+        functions: &mut FunctionBuilderContext,
+    ) -> Result<Signature, Error> {
+        let signature = Signature::of(kernel)?;
+        let kernel = &*legalize(kernel, &REQUIRED);
+        context.func.signature = Jit::machine_signature(isa);
+        emit::emit(kernel, &signature, &mut context.func, functions, &**isa)?;
+        Ok(signature)
+    }
+
     /// Compiles kernels into a module.
     fn compile_module(
         isa: &OwnedTargetIsa,
@@ -103,14 +132,10 @@ impl Jit {
                 kernel: kernel.name.clone(),
                 why: error.to_string(),
             };
-            let signature = Signature::of(kernel)?;
-            let kernel = &*legalize(kernel, &REQUIRED);
-            let mut machine = MachineSignature::new(isa.default_call_conv());
-            machine.params.push(AbiParam::new(types::I64));
+            let machine = Jit::machine_signature(isa);
             let id = module.declare_anonymous_function(&machine).map_err(|e| failed(&e))?;
-            context.func.signature = machine;
             context.func.name = UserFuncName::user(0, id.as_u32());
-            emit::emit(kernel, &signature, &mut context.func, &mut functions, &**isa)?;
+            let signature = Jit::emit(isa, kernel, &mut context, &mut functions)?;
             module.define_function(id, &mut context).map_err(|error| failed(&error_text(error)))?;
             module.clear_context(&mut context);
             defined.push((signature, id));
@@ -152,9 +177,9 @@ impl Device for Jit {
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let kernels = bounded_linears(kernels)?;
         let mut executables = vec![None; kernels.len()];
-        for (isa, is_heavy) in [(&self.quick, false), (&self.optimising, true)] {
+        for isa in [&self.quick, &self.optimising] {
             let numbers: Vec<usize> = (0..kernels.len())
-                .filter(|number| (HEAVY_UOPS < executed_uops(kernels[*number])) == is_heavy)
+                .filter(|number| std::ptr::eq(self.generator_of(kernels[*number]), isa))
                 .collect();
             for numbers in numbers.chunks(KERNELS_PER_MODULE) {
                 let chunk: Vec<&Linear> = numbers.iter().map(|number| kernels[*number]).collect();
@@ -163,6 +188,20 @@ impl Device for Jit {
             }
         }
         Ok(executables.into_iter().flatten().collect())
+    }
+
+    fn assembly(&self, kernel: &BoundedLinear) -> Result<Option<String>, Error> {
+        let kernels = bounded_linears(&[kernel])?;
+        let isa = self.generator_of(kernels[0]);
+        let mut context = cranelift_codegen::Context::new();
+        context.set_disasm(true);
+        Jit::emit(isa, kernels[0], &mut context, &mut FunctionBuilderContext::new())?;
+        let compiled = context.compile(&**isa, &mut Default::default());
+        let compiled = compiled.map_err(|error| Error::Jit {
+            kernel: kernels[0].name.clone(),
+            why: format!("{:?}", error.inner),
+        })?;
+        Ok(compiled.vcode.clone())
     }
 
     /// Describes this machine as far as Cranelift uses it: vectors have 128 bits at most, those of

@@ -71,6 +71,7 @@ mod wgpu;
 pub use cache::Cache;
 pub use device::{Device, Executable};
 pub use devices::{DeviceRow, default_device, device, device_name, device_names, devices};
+pub use environment::Variable;
 pub use error::{Array, Error, Worker};
 pub use memory::{Memory, memory_of};
 pub use poison::set_poison;

@@ -185,7 +185,7 @@ fn pool() -> Option<&'static Mutex<Pool>> {
     static POOL: OnceLock<Mutex<Pool>> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
         // An invalid value was reported when the device was opened.
-        let mib = crate::environment::number("GRADIFF_POOL_MIB").unwrap_or_default();
+        let mib = crate::environment::POOL_MIB.number().unwrap_or_default();
         let max_bytes = mib.unwrap_or(MAX_MIB).saturating_mul(1 << 20);
         Mutex::new(Pool { free: VecDeque::new(), max_bytes })
     });

@@ -139,7 +139,7 @@ pub(crate) fn thread_count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
         // An invalid value was reported when the device was opened.
-        let configured = crate::environment::number("GRADIFF_THREADS").unwrap_or_default();
+        let configured = crate::environment::THREADS.number().unwrap_or_default();
         configured.unwrap_or_else(core_count)
     })
 }

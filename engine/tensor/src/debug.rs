@@ -1,66 +1,74 @@
-//! Debug output to stderr by the level in `DEBUG`: 1 the device and searches, 2 a line for each
-//! kernel run, 3 its parameters, 4 its source in C, 5 its tree and its linear uops.
+//! Debug output to stderr, by the level that `DEBUG` gives ([`Engine::new`](crate::Engine::new)).
 
 use std::time::Duration;
 
 use gradiff_graph::UOp;
+use gradiff_kernel::Opt;
+use gradiff_render::LANGUAGES;
+use gradiff_runtime::Device;
 
 use crate::Error;
-use crate::error::invalid;
 use crate::plan::PlannedKernel;
 
-/// Returns the level in the environment variable `DEBUG`; 0 if it is not set.
-pub(crate) fn level() -> Result<u8, Error> {
-    match std::env::var("DEBUG") {
-        Err(_) => Ok(0),
-        Ok(text) => parse(&text),
-    }
-}
+/// The lowest level at which kernels are timed.
+pub(crate) const TIMED: u8 = 2;
+/// The lowest level at which kernels are printed when they are compiled.
+pub(crate) const PRINTED: u8 = 3;
 
-fn parse(text: &str) -> Result<u8, Error> {
-    match text.parse() {
-        Ok(level) if level <= 5 => Ok(level),
-        _ => invalid(format!("DEBUG={text}: it must be a level from 0 to 5")),
-    }
-}
-
-/// Prints a kernel that is compiled, at levels 3 to 5.
-pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Error> {
+/// Prints a kernel that is compiled: parameters and opts; from level 4 on its source in the
+/// language of the device, or in C if that has none; from 5 on its tree and its uops; from 6 on its
+/// machine code if the device shows it.
+pub(crate) fn print_kernel(
+    level: u8,
+    device: &dyn Device,
+    kernel: &PlannedKernel,
+    opts: &[Opt],
+) -> Result<(), Error> {
     let name = &kernel.linear.name;
-    if 3 <= level {
-        let parameters = kernel.buffers.iter().enumerate();
-        let parameters: Vec<String> = parameters
-            .map(|(slot, buffer)| {
-                format!("data{slot}: {}[{}]", buffer.dtype(), buffer.size_elements())
-            })
-            .collect();
-        eprintln!("{name}({})", parameters.join(", "));
-    }
+    let parameters = kernel.buffers.iter().enumerate();
+    let parameters: Vec<String> = parameters
+        .map(|(slot, buffer)| format!("data{slot}: {}[{}]", buffer.dtype(), buffer.size_elements()))
+        .collect();
+    let opts: Vec<String> = opts.iter().map(Opt::to_string).collect();
+    eprintln!("{name}({})  opts: {}", parameters.join(", "), opts.join(", "));
     if 5 <= level {
         eprintln!("{}{}", tree(&kernel.ast), kernel.linear);
     }
     if 4 <= level {
-        eprintln!("{}", gradiff_render::c(&kernel.linear)?.text);
+        // The devices of WebGPU are named after it, its language is not.
+        let name = device.name().replace("wgpu", "wgsl");
+        let language = LANGUAGES.iter().find(|language| language.name == name);
+        let render = language.map_or(gradiff_render::c as _, |language| language.render);
+        eprintln!("{}", render(&kernel.linear)?.text);
+    }
+    if 6 <= level {
+        let assembly = device.assembly(&kernel.linear)?;
+        let nothing = || format!("device {} does not show machine code", device.name());
+        eprintln!("{}", assembly.unwrap_or_else(nothing));
     }
     Ok(())
 }
 
-/// The lowest level at which kernels are timed.
-pub(crate) const TIMED: u8 = 2;
-
-/// Prints a kernel run and its time by the device's clock.
+/// Prints a kernel run: the size of its buffers, its time by the device's clock, its ops in a
+/// second, and the bytes in a second of its buffers and of all its accesses.
 pub(crate) fn print_run(device: &str, number: usize, kernel: &PlannedKernel, time: Duration) {
     let size_bytes: u64 = kernel
         .buffers
         .iter()
         .map(|buffer| buffer.size_elements() as u64 * buffer.dtype().size_bytes() as u64)
         .sum();
+    let estimates = kernel.linear.estimates();
+    let rate = |count: u64| count as f64 / time.as_secs_f64().max(1e-9) / 1e9;
     eprintln!(
-        "*** {device} {number:4} {:24} arg {:2} mem {:9.3} MB tm {:9.2} us",
+        "*** {device} {number:4} {:24} arg {:2} mem {:9.3} MB tm {:9.2} us {:8.2} GFLOP/s \
+         {:7.1}|{:<7.1} GB/s",
         kernel.linear.name,
         kernel.buffers.len(),
         size_bytes as f64 / 1e6,
-        time.as_secs_f64() * 1e6
+        time.as_secs_f64() * 1e6,
+        rate(estimates.ops),
+        rate(size_bytes),
+        rate(estimates.access_bytes),
     );
 }
 
@@ -74,18 +82,4 @@ fn tree(ast: &UOp) -> String {
         text.push_str(&format!("{index:4} {node:?} [{}]\n", sources.join(", ")));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse;
-
-    #[test]
-    fn debug_level_is_0_to_5() {
-        assert_eq!(parse("4").ok(), Some(4));
-        for text in ["6", "-1", "yes", ""] {
-            let error = parse(text).map(|level| level.to_string()).unwrap_err().to_string();
-            assert!(error.contains("0 to 5"), "{error}");
-        }
-    }
 }

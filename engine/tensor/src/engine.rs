@@ -9,6 +9,7 @@ use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::{Cache, CachedKernel, Key};
+use crate::environment::Environment;
 use crate::plan::{Plan, PlannedKernel};
 use crate::search::{Search, SearchCache};
 use crate::tensor::{rebind, reshape_node};
@@ -37,6 +38,8 @@ pub struct Engine {
     pub(crate) beam_limit: Duration,
     pub(crate) searches: SearchCache,
     cache: Cache,
+    /// True if searches that were saved on disk are repeated.
+    ignores_saved_searches: bool,
     debug_level: u8,
 }
 
@@ -67,19 +70,31 @@ pub(crate) fn in_place(node: &UOp) -> Result<Option<UOp>, Error> {
 
 impl Engine {
     /// Creates an engine for the device of this name, with the default options for it. Kernels are
-    /// optimised by the heuristic, or by a beam search of width `BEAM`, in which `BEAM_TIMEOUT_SEC`
-    /// bounds the time of each candidate. These environment variables and `DEBUG` are read here.
+    /// optimised by the heuristic, or by a beam search. These environment variables are read here:
+    ///
+    /// * `DEBUG`, 0 to 6: output to stderr: from 1 on devices and searches; from 2 on a line for
+    ///   each kernel that runs; from 3 on the parameters and opts of each kernel that is compiled;
+    ///   from 4 on its source; from 5 on its tree and its uops; at 6 its machine code.
+    /// * `BEAM`, 0 to 64: the candidates that a search for opts keeps; 0, the default: no search.
+    /// * `BEAM_TIMEOUT_SEC`, 1 to 3600: the limit of a candidate in seconds, 10 by default.
+    /// * `IGNORE_BEAM_CACHE=1`: searches that were saved on disk are repeated.
+    /// * `NOOPT=1`: kernels have no opts, and nothing is searched for.
+    /// * `TC=0`: kernels use no tensor cores.
+    /// * `MERGE_VIEW=0`: views are not merged as movement ops are applied.
+    ///
     /// # Errors
-    /// If there is no such device, it is not available, `BEAM` is not a number from 0 to 64,
-    /// `BEAM_TIMEOUT_SEC` is not a number from 1 to 3600, or `DEBUG` is not a level from 0 to 5.
+    /// If there is no such device, it is not available, or a variable is not a number in its range.
     pub fn new(device: &str) -> Result<Engine, Error> {
         let device = gradiff_runtime::device(device)?;
-        let debug_level = debug::level()?;
-        let (beam, beam_limit) = (search::width()?, search::limit()?);
+        let environment = Environment::read()?;
+        let Environment { beam, beam_limit, ignores_saved_searches, debug_level, .. } = environment;
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
-        let target = device.target();
+        let mut target = device.target();
+        if !environment.has_tensor_cores {
+            target.tensor_cores = &[];
+        }
         let (schedule, kernel) = Default::default();
         let (cache, searches) =
             (Cache::new(device.kernel_cache_capacity()), SearchCache::default());
@@ -92,9 +107,14 @@ impl Engine {
             beam_limit,
             searches,
             cache,
+            ignores_saved_searches,
             debug_level,
         };
         engine.set_target(target);
+        engine.schedule.merge_views = environment.merges_views;
+        if environment.has_no_opts {
+            engine.kernel.opts = Strategy::None;
+        }
         Ok(engine)
     }
 
@@ -144,7 +164,7 @@ impl Engine {
                 item.executable = self.cache.get(&item.key).and_then(|kernel| kernel.executable);
             }
             if item.executable.is_none() && seen.insert(item.key.clone()) {
-                debug::print_source(self.debug_level, item)?;
+                self.print_kernel(item)?;
                 let (linear, opts) = (item.linear.clone(), item.opts.clone());
                 let kernel =
                     CachedKernel { linear, executable: None, is_endless: item.is_endless, opts };
@@ -222,6 +242,21 @@ impl Engine {
         Ok(results.iter_mut().map(fill).collect())
     }
 
+    /// Prints a kernel that is to be compiled, as the debug level says.
+    fn print_kernel(&self, kernel: &PlannedKernel) -> Result<(), Error> {
+        if debug::PRINTED <= self.debug_level {
+            let opts = || search::chosen(&kernel.ast, &self.target, &self.kernel);
+            let opts = kernel.opts.as_ref().map(|opts| opts.to_vec()).or_else(opts);
+            debug::print_kernel(
+                self.debug_level,
+                &*self.device,
+                kernel,
+                &opts.unwrap_or_default(),
+            )?;
+        }
+        Ok(())
+    }
+
     /// Returns the number of kernels in the cache.
     pub fn cached_kernel_count(&self) -> usize {
         self.cache.len()
@@ -266,7 +301,8 @@ impl Engine {
         let Engine { kernel: options, target, .. } = self;
         let (device, debug_level) = (&*self.device, self.debug_level);
         let (width, limit) = (self.beam, self.beam_limit);
-        Search { device, target, options, settings, width, limit, debug_level }
+        let ignores_saved = self.ignores_saved_searches;
+        Search { device, target, options, settings, width, limit, ignores_saved, debug_level }
     }
 
     /// Describes everything that a compiled kernel depends on besides its tree.

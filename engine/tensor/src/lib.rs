@@ -16,6 +16,7 @@ mod device;
 mod element;
 mod elementwise;
 mod engine;
+mod environment;
 mod error;
 mod from_uop;
 mod gradient;

@@ -153,13 +153,13 @@ impl Tensor {
         Ok(Tensor::from_valid(concatenate(tensors, axis, &shape)))
     }
 
-    /// Returns `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`, which counts from the
-    /// last axis if it is negative. Elements are copied bit by bit; where the index is negative or
-    /// not below the size of the axis, the result is 0.
+    /// Returns `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`, which counts from
+    /// the last axis if it is negative. Elements are copied bit by bit; where the index is negative
+    /// or not below the size of the axis, the result is 0.
     /// # Errors
-    /// If the axis does not exist, `index` is not an integer tensor, its rank or its size on another
-    /// axis differs, or its number of elements times the size of the gathered axis is more than
-    /// [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
+    /// If the axis does not exist, `index` is not an integer tensor, its rank or its size on
+    /// another axis differs, or its number of elements times the size of the gathered axis is more
+    /// than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
     pub fn gather(&self, axis: i64, index: &Tensor) -> Result<Tensor, Error> {
         let axis = resolve_axis("gather", axis, self.shape())?;
         let fits = index.rank() == self.rank()

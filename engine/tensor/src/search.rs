@@ -25,9 +25,6 @@ use gradiff_rewrite::Trace;
 use gradiff_runtime::{Cache, Device, Executable, Memory};
 use rustc_hash::{FxHashSet, FxHasher};
 
-use crate::Error;
-use crate::error::invalid;
-
 /// The maximum number of extensions of a candidate.
 const MAX_EXTENSIONS: usize = 64;
 /// The maximum number of rounds.
@@ -46,61 +43,13 @@ const RUNS: u32 = 3;
 const SHORT: Duration = Duration::from_millis(2);
 /// Once the runs of a candidate take this long in total, it is not run again.
 const LONG: Duration = Duration::from_millis(500);
-/// The default of `BEAM_TIMEOUT_SEC`. A candidate whose compile or runs take longer is dropped, and
-/// the search ends if the kernel takes longer.
-const LIMIT_SECONDS: u64 = 10;
-/// The maximum of `BEAM_TIMEOUT_SEC`.
-const MAX_LIMIT_SECONDS: u64 = 3600;
 /// If a call compiles several candidates, each but the first extends its limit by one part in this
 /// many. gcc 12 takes 0.1 s for a candidate on one core.
 const SHARE: u32 = 32;
 /// All compiles of a round together may take this many times the limit of the first call.
 const TRIES: u32 = 3;
-/// The maximum width of the beam.
-const MAX_WIDTH: usize = 64;
 /// The file extension of saved searches.
 const EXTENSION: &str = "opts";
-
-/// Returns the width that the environment variable `BEAM` gives; 0, for no search, if it is not
-/// set.
-pub(crate) fn width() -> Result<usize, Error> {
-    match std::env::var("BEAM") {
-        Err(std::env::VarError::NotPresent) => Ok(0),
-        Err(error) => invalid(format!("BEAM: {error}")),
-        Ok(text) => parse_width(&text),
-    }
-}
-
-fn parse_width(text: &str) -> Result<usize, Error> {
-    match text.parse() {
-        Ok(width) if width <= MAX_WIDTH => Ok(width),
-        _ => invalid(format!(
-            "BEAM={text}: it must be the number of candidates that a search keeps, from 0 (no \
-             search) to {MAX_WIDTH}"
-        )),
-    }
-}
-
-/// Returns the limit that the environment variable `BEAM_TIMEOUT_SEC` gives, or the default.
-pub(crate) fn limit() -> Result<Duration, Error> {
-    match std::env::var("BEAM_TIMEOUT_SEC") {
-        Err(std::env::VarError::NotPresent) => Ok(Duration::from_secs(LIMIT_SECONDS)),
-        Err(error) => invalid(format!("BEAM_TIMEOUT_SEC: {error}")),
-        Ok(text) => parse_limit(&text),
-    }
-}
-
-fn parse_limit(text: &str) -> Result<Duration, Error> {
-    match text.parse() {
-        Ok(seconds) if (1..=MAX_LIMIT_SECONDS).contains(&seconds) => {
-            Ok(Duration::from_secs(seconds))
-        }
-        _ => invalid(format!(
-            "BEAM_TIMEOUT_SEC={text}: it must be the number of seconds in which a candidate of a \
-             search is compiled or run, from 1 to {MAX_LIMIT_SECONDS}"
-        )),
-    }
-}
 
 /// The saved searches on disk, and the number of searches of an engine.
 #[derive(Default)]
@@ -134,6 +83,8 @@ pub(crate) struct Search<'a> {
     pub(crate) width: usize,
     /// The time limit for compiling a candidate, and for running it.
     pub(crate) limit: Duration,
+    /// True if saved searches are repeated.
+    pub(crate) ignores_saved: bool,
     /// At level 1 and above, each round is reported on stderr.
     pub(crate) debug_level: u8,
 }
@@ -145,9 +96,10 @@ impl Search<'_> {
         // Concurrent searches would disturb each other's timings.
         static SEARCHING: Mutex<()> = Mutex::new(());
         let _searching = SEARCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        let tree = Tree::new(ast, self)?;
+        let tree = Tree::new(ast, self.target, self.options)?;
         let key = self.key(ast);
-        let saved = searches.cache().and_then(|cache| cache.read(&key));
+        let readable = searches.cache().filter(|_| !self.ignores_saved);
+        let saved = readable.and_then(|cache| cache.read(&key));
         let saved = saved.and_then(|text| State::parse(std::str::from_utf8(&text).ok()?));
         let saved = saved.filter(|state| {
             state.beam.iter().all(|timed| tree.apply(&timed.opts, self.options).is_some())
@@ -192,6 +144,21 @@ impl Search<'_> {
     }
 }
 
+/// Returns the opts that the strategy of the options chooses for a kernel; `None` if it cannot be
+/// lowered.
+pub(crate) fn chosen(ast: &UOp, target: &Target, options: &Options) -> Option<Vec<Opt>> {
+    let tree = Tree::new(ast, target, options)?;
+    let setting = tree.setting(options);
+    match &options.opts {
+        Strategy::None => Some(Vec::new()),
+        Strategy::Fixed(opts) => Some(opts.clone()),
+        Strategy::Drawn { seed, limit } => {
+            gradiff_kernel::draw(&tree.root, *seed, *limit, setting).ok()
+        }
+        Strategy::Heuristic => gradiff_kernel::heuristic(&tree.root, setting).ok(),
+    }
+}
+
 /// A kernel as it is before the pass `optimize`.
 struct Tree {
     root: UOp,
@@ -199,9 +166,9 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(ast: &UOp, search: &Search<'_>) -> Option<Tree> {
+    fn new(ast: &UOp, target: &Target, options: &Options) -> Option<Tree> {
         let mut trace = Trace::default();
-        let mut ctx = Context::new(ast, search.target, search.options, &mut trace);
+        let mut ctx = Context::new(ast, target, options, &mut trace);
         let passes = PASSES.iter().take_while(|pass| pass.name != "optimize");
         let mut root = ast.clone();
         for pass in passes {
@@ -485,7 +452,7 @@ mod tests {
     use super::*;
     use crate::{Engine, Plan, Tensor, keepdim};
 
-    const LIMIT: Duration = Duration::from_secs(LIMIT_SECONDS);
+    const LIMIT: Duration = Duration::from_secs(10);
 
     /// An engine that searches, and saves searches in this directory.
     fn engine(device: &str, directory: &Path) -> Engine {
@@ -551,7 +518,7 @@ mod tests {
             let opts = found.items[0].opts.clone().expect("a search finds opts");
             let settings = first.settings();
             let search = first.search(&settings);
-            let tree = Tree::new(&found.items[0].ast, &search).unwrap();
+            let tree = Tree::new(&found.items[0].ast, search.target, search.options).unwrap();
             assert!(tree.apply(&opts, search.options).is_some(), "{opts:?} are legal");
 
             let second = engine(device, directory.path());
@@ -619,7 +586,7 @@ mod tests {
         let ast = &engine.plan(&[&product]).unwrap().items[0].ast;
         let settings = engine.settings();
         let search = engine.search(&settings);
-        let tree = Tree::new(ast, &search).unwrap();
+        let tree = Tree::new(ast, search.target, search.options).unwrap();
         let saved = std::cell::RefCell::new(Vec::new());
         let save = |state: &State| saved.borrow_mut().push((state.is_finished, state.round));
         let run = Run { search: &search, ast, tree, seen: FxHashSet::default() };
@@ -779,27 +746,6 @@ mod tests {
         assert_eq!(State::parse(&text), Some(state));
         for text in ["", "round 3\n", "round x\n1 ns: \n", "finished 1\n1 ns: upcast 0\n", "1\n2"] {
             assert_eq!(State::parse(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn width_is_0_to_64() {
-        assert_eq!((parse_width("0").ok(), parse_width("64").ok()), (Some(0), Some(64)));
-        for text in ["65", "-1", "yes", "", "2.5"] {
-            let error = parse_width(text).unwrap_err().to_string();
-            assert!(error.contains(&format!("BEAM={text}: ")), "{error}");
-            assert!(error.contains("0 (no search) to 64"), "{error}");
-        }
-    }
-
-    #[test]
-    fn limit_is_1_to_3600_seconds() {
-        assert_eq!(parse_limit("1").ok(), Some(Duration::from_secs(1)));
-        assert_eq!(parse_limit("3600").ok(), Some(Duration::from_secs(3600)));
-        for text in ["0", "3601", "-1", "yes", "", "2.5"] {
-            let error = parse_limit(text).unwrap_err().to_string();
-            assert!(error.contains(&format!("BEAM_TIMEOUT_SEC={text}: ")), "{error}");
-            assert!(error.contains("from 1 to 3600"), "{error}");
         }
     }
 }

@@ -292,17 +292,29 @@ fn the_mutated_row_is_named() {
             programs.entry(table).or_default().push(program.clone());
         }
     }
-    let (mut count, mut kills, mut wrongly, mut seconds) = (0, 0, Vec::new(), Vec::new());
-    for mutant in rows().iter().flat_map(mutants) {
+    let found = |mutant: Rule| {
         // Programs take longer: only those that use the table, for rules that no expression fires.
         let tables = ["late/", "reduce/", "memory/", "validity/"];
         let is_far = tables.iter().any(|table| mutant.name.starts_with(table));
         let is_float = mutant.types.are_floats();
         let programs = programs.get(&table(mutant.name)).filter(|_| is_far || is_float);
         let programs = programs.map_or(&[][..], Vec::as_slice);
-        let Ok(found) = with_rows(&[mutant], || killed(&expressions, programs)) else { continue };
+        with_rows(&[mutant], || killed(&expressions, programs)).ok().map(|kill| (mutant, kill))
+    };
+    let changed: Vec<Rule> = rows().iter().flat_map(mutants).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let (changed, found) = (&changed, &found);
+        let share = |first: usize| changed.iter().skip(first).step_by(threads).copied();
+        let workers: Vec<_> = (0..threads)
+            .map(|first| scope.spawn(move || share(first).filter_map(found).collect::<Vec<_>>()))
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    let (mut count, mut kills, mut wrongly, mut seconds) = (0, 0, Vec::new(), Vec::new());
+    for (mutant, kill) in found {
         count += 1;
-        let Some((text, blame, taken)) = found else { continue };
+        let Some((text, blame, taken)) = kill else { continue };
         kills += 1;
         seconds.push(taken);
         let named = blame.as_ref().and_then(|blame| blame.rule.as_ref());

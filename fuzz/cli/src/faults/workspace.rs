@@ -139,7 +139,7 @@ pub(crate) fn instrumented(root: &Path, catalogue: &Catalogue) -> Result<Sources
         }
     }
     plant(&mut sources, catalogue)?;
-    adapt(&mut sources, &catalogue.folder())?;
+    adapt(&mut sources, catalogue.folder())?;
     Ok(sources)
 }
 

@@ -23,9 +23,18 @@ impl<C: Choices> Builder<'_, C> {
         let fact_of = |fact: &Fact, count, dtype| {
             transfer::reduce(op, fact, count, dtype, reduced_dtype(op, dtype), policy)
         };
-        let src = self.pick(|tensor, fact| {
-            !tensor.shape.is_empty() && fact_of(fact, 1, tensor.dtype).is_some()
-        })?;
+        // Axes of other values are mostly short, and long ones may be divided into blocks.
+        let src = if self.has_room(2) && self.choices.one_in(3) {
+            let size = 1 + self.choices.below(self.limit.min(MAX_SIZE) as u32) as usize;
+            let dtype = self.dtype();
+            let (statement, fact) = self.fresh(dtype, vec![size]);
+            fact_of(&fact, 1, dtype).and(fact_of(&fact, size, dtype))?;
+            self.push(statement, fact)
+        } else {
+            self.pick(|tensor, fact| {
+                !tensor.shape.is_empty() && fact_of(fact, 1, tensor.dtype).is_some()
+            })?
+        };
         let (dtype, shape) = (self.type_of(src).dtype, self.type_of(src).shape.clone());
         let axis = self.choices.below(shape.len() as u32) as usize;
         if MAX_SIZE < shape[axis] {

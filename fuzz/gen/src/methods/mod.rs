@@ -46,7 +46,7 @@ impl<C: Choices> Builder<'_, C> {
     /// Adds a method, and new sources where it needs some. Returns `None` if nothing fits.
     pub(crate) fn method(&mut self) -> Option<ValueId> {
         let method = match self.lane {
-            Lane::Gradients if self.choices.one_in(3) => self.choices.pick(&KINKED),
+            Lane::Gradients if self.choices.one_in(2) => self.choices.pick(&KINKED),
             _ => self.choices.pick(&Method::ALL),
         };
         match method {

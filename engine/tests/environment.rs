@@ -1,4 +1,4 @@
-//! The environment variables `BEAM` and `BEAM_TIMEOUT_SEC`, read by an engine in a child process.
+//! The environment variables that an engine reads, in child processes.
 
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use gradiff::{Engine, Tensor, keepdim};
+use gradiff::{Engine, Tensor};
+use gradiff_skip::or_skip;
 
 /// The variable that names the device in the child process.
-const DEVICE: &str = "GRADIFF_SEARCH_TEST";
+const DEVICE: &str = "GRADIFF_ENVIRONMENT_TEST";
 
 /// The test that [`run`] runs in a child process. It reports on stdout and stderr.
 #[test]
@@ -20,8 +21,7 @@ fn child() {
         Err(error) => return println!("error: {error}"),
     };
     let numbers: Vec<i32> = (0..64).collect();
-    let sum = Tensor::from_slice(&[8, 8], &numbers).unwrap().sum(keepdim(1)).unwrap();
-    let sum = sum.reshape(&[8]).unwrap();
+    let sum = Tensor::from_slice(&[8, 8], &numbers).unwrap().sum(1).unwrap();
     engine.realize(&[&sum]).unwrap();
     let text = sum.to_text().unwrap();
     println!("beam {}, {} searches, {text}", engine.beam, engine.search_count());
@@ -32,7 +32,9 @@ fn run(device: &str, directory: &Path, variables: &[(&str, &str)]) -> (String, S
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
     command.env(DEVICE, device).env("GRADIFF_CACHE_DIR", directory);
-    command.env_remove("BEAM").env_remove("BEAM_TIMEOUT_SEC");
+    for name in ["DEBUG", "BEAM", "BEAM_TIMEOUT_SEC", "IGNORE_BEAM_CACHE", "NOOPT"] {
+        command.env_remove(name);
+    }
     command.envs(variables.iter().copied());
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -97,4 +99,75 @@ fn search_with_a_slow_compiler_falls_back_to_the_heuristic() {
     let left = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
     let left: Vec<_> = left.filter(|path| path.is_dir()).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Each level prints what the lower ones print, and more.
+#[test]
+fn debug_levels_print_more_and_more() {
+    let directory = tempfile::tempdir().unwrap();
+    for (device, source, code) in [
+        ("jit", "void r_8_8(", "ret"),
+        ("c", "void r_8_8(", "ret"),
+        ("interp", "void r_8_8(", "device interp does not show machine code"),
+    ] {
+        let Some(_) = or_skip(device, Engine::new(device)) else { continue };
+        let words = [
+            format!("opened device {device}: "),
+            format!("*** {device} "),
+            "data1: i32[64])  opts: ".to_string(),
+            source.to_string(),
+            "define_global  i32".to_string(),
+            code.to_string(),
+        ];
+        for level in 0..=words.len() {
+            let output = run(device, directory.path(), &[("DEBUG", &level.to_string())]).1;
+            for (number, word) in words.iter().enumerate() {
+                let is_expected = number < level;
+                assert_eq!(output.contains(word), is_expected, "{device} {level} {word}: {output}");
+            }
+        }
+    }
+    let line = run("jit", directory.path(), &[("DEBUG", "2")]).1;
+    assert!(line.contains("GFLOP/s") && line.contains("GB/s"), "{line}");
+    for level in ["7", "-1", "yes", ""] {
+        let output = run("jit", directory.path(), &[("DEBUG", level)]).0;
+        let expected =
+            format!("error: DEBUG={level}: it must be the level of debug output, from 0");
+        assert!(output.contains(&expected), "{output}");
+    }
+}
+
+#[test]
+fn opts_are_switched_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let opts = |noopt: &str| {
+        let variables = [("DEBUG", "3"), ("NOOPT", noopt), ("BEAM", "2")];
+        let (output, progress) = run("jit", directory.path(), &variables);
+        assert!(output.contains(SUMS), "{output}");
+        let searches = if noopt == "1" { "0 searches" } else { "1 searches" };
+        assert!(output.contains(searches), "{output}");
+        let line = progress.lines().find(|line| line.contains("opts: ")).unwrap();
+        line.split_once("opts: ").unwrap().1.to_string()
+    };
+    assert_eq!(opts("1"), "");
+    assert_ne!(opts("0"), "");
+    for name in ["NOOPT", "TC", "MERGE_VIEW", "IGNORE_BEAM_CACHE"] {
+        for value in ["2", "no", ""] {
+            let output = run("jit", directory.path(), &[(name, value)]).0;
+            let expected = format!("error: {name}={value}: it must be ");
+            assert!(output.contains(&expected), "{output}");
+        }
+        let (output, _) = run("jit", directory.path(), &[(name, "0")]);
+        assert!(output.contains(SUMS), "{output}");
+    }
+}
+
+#[test]
+fn saved_searches_are_repeated_on_demand() {
+    let directory = tempfile::tempdir().unwrap();
+    for (ignores, searches) in [("0", 1), ("0", 0), ("1", 1), ("0", 0)] {
+        let variables = [("BEAM", "2"), ("IGNORE_BEAM_CACHE", ignores)];
+        let (output, _) = run("jit", directory.path(), &variables);
+        assert!(output.contains(&format!("beam 2, {searches} searches")), "{output}");
+    }
 }
