@@ -27,8 +27,9 @@
 //! ```
 
 pub use gradiff_tensor::{
-    Axes, Conv, Element, Engine, Error, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn,
-    Scalar, Tensor, Training, default_device, keepdim, realize,
+    Axes, Conv, Element, Ellipsis, Engine, Error, Index, Indices, NewAxis, Operand, PerAxis, Plan,
+    PlannedKernel, Pool, RandomOn, Scalar, Tensor, Training, default_device, keepdim, realize,
+    stepped,
 };
 
 /// The lazy tensor, and the engines that compute it.

@@ -78,7 +78,12 @@ impl Tensor {
     }
 
     /// The value in the dtype and shape of an assignment to this tensor.
-    fn assigned(&self, method: &str, value: Operand, shape: &[i64]) -> Result<Tensor, Error> {
+    pub(crate) fn assigned(
+        &self,
+        method: &str,
+        value: Operand,
+        shape: &[i64],
+    ) -> Result<Tensor, Error> {
         let value = match value {
             Operand::Tensor(value) => value,
             Operand::Scalar(scalar) => {

@@ -296,7 +296,7 @@ fn common_dtype(name: &str, operands: &[Operand]) -> Result<DType, Error> {
 
 /// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1. Operands
 /// on different devices are refused.
-fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>, Error> {
+pub(crate) fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>, Error> {
     let tensors = operands.iter().filter_map(|operand| match operand {
         Operand::Tensor(tensor) => Some(tensor.uop()),
         Operand::Scalar(_) => None,

@@ -15,15 +15,23 @@ const BOUND: f64 = 1e4;
 
 impl<C: Choices> Builder<'_, C> {
     /// Adds the derivatives of a value with respect to another, mostly one that it is computed
-    /// from. Returns `None` if there are no values of floats.
+    /// from. Returns `None` if there are none of floats.
     pub(crate) fn gradient(&mut self) -> Option<ValueId> {
-        let of = self.pick(|tensor, _| tensor.dtype.is_float())?;
+        // Mostly the last value, of which a function was just added.
+        let last = self.types.len().checked_sub(1)?;
+        let is_float = self.types[last].dtype.is_float() && !self.facts[last].poison;
+        let is_last = is_float && !self.choices.one_in(3);
+        let of = match is_last {
+            true => ValueId(last as u32),
+            false => self.pick(|tensor, _| tensor.dtype.is_float())?,
+        };
         let is_any = self.choices.one_in(24);
         let depends = self.ancestors(of);
         let is_allowed = |number: &usize| {
             let tensor = &self.types[*number];
             let is_small = tensor.count() <= MAX_DIRECTIONS;
-            tensor.dtype.is_float() && is_small && (is_any || depends[*number])
+            let is_source = *number != of.0 as usize && depends[*number];
+            tensor.dtype.is_float() && is_small && (is_any || is_source)
         };
         let allowed: Vec<usize> = (0..self.types.len()).filter(is_allowed).collect();
         if allowed.is_empty() {
