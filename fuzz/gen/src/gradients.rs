@@ -10,6 +10,9 @@ use crate::programs::Builder;
 /// computes the derivatives one by one.
 const MAX_DIRECTIONS: usize = 64;
 
+/// Number of attempts at a method that fits the data.
+const TRIES: usize = 8;
+
 /// The bound of the derivatives that is assumed, and of their error.
 const BOUND: f64 = 1e4;
 
@@ -43,6 +46,15 @@ impl<C: Choices> Builder<'_, C> {
         let wrt = ValueId(allowed[index] as u32);
         let fact = Fact { grid: ROUGH, err: BOUND, ..Fact::exact(-BOUND, BOUND, 0) };
         Some(self.push(Statement::Gradient { of, wrt }, fact))
+    }
+
+    /// Adds data and a method of it. Returns the number of statements.
+    pub(crate) fn method_of_data(&mut self) -> usize {
+        self.add_data();
+        if self.has_room(1) {
+            let _ = (0..TRIES).find_map(|_| self.method());
+        }
+        self.statements.len()
     }
 
     /// Returns for each value whether it is this one, or this one is computed from it.

@@ -41,6 +41,11 @@ impl<C: Choices> Builder<'_, C> {
             Method::Assign => self.fact(value),
             _ => self.fact(target).join(&self.fact(value)),
         };
+        if self.has_room(2) && !shape.is_empty() && self.choices.one_in(4) {
+            // The same elements in another tensor, which must not change with the target.
+            let args = vec![Arg::Ints(vec![0]), Arg::Ints(vec![0])];
+            self.push_method(Method::Roll, vec![target], args, self.fact(target));
+        }
         Some(self.push_method(method, vec![target, value], args, fact))
     }
 
@@ -50,9 +55,16 @@ impl<C: Choices> Builder<'_, C> {
         let count = rank - self.choices.below(rank as u32 + 1) as usize;
         let mut lists = [(); 3].map(|()| Vec::new());
         for size in &shape[..count] {
-            lists[0].push(self.bound(*size));
-            lists[1].push(self.bound(*size));
-            lists[2].push(self.choices.pick(&[1, 2, -1, 3, -2, 1, 7, -3, i64::MIN]));
+            let step = self.choices.pick(&[1, 2, -1, 3, -2, 1, 7, -3, i64::MIN]);
+            // Of two bounds that are drawn, the second is often before the first.
+            let range = match self.choices.one_in(2) {
+                true if 0 < step => [self.choices.below(3) as i64, *size as i64],
+                true => [-1 - self.choices.below(3) as i64, i64::MIN],
+                false => [self.bound(*size), self.bound(*size)],
+            };
+            lists[0].push(range[0]);
+            lists[1].push(range[1]);
+            lists[2].push(step);
         }
         lists.map(Arg::Ints).to_vec()
     }

@@ -47,6 +47,9 @@ impl<C: Choices> Builder<'_, C> {
     pub(crate) fn method(&mut self) -> Option<ValueId> {
         let method = match self.lane {
             Lane::Gradients if self.choices.one_in(2) => self.choices.pick(&KINKED),
+            Lane::State if self.choices.one_in(4) => {
+                self.choices.pick(&[Method::Assign, Method::AssignSlice])
+            }
             _ => self.choices.pick(&Method::ALL),
         };
         match method {
