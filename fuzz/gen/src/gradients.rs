@@ -48,10 +48,10 @@ impl<C: Choices> Builder<'_, C> {
         Some(self.push(Statement::Gradient { of, wrt }, fact))
     }
 
-    /// Adds data and a method of it. Returns the number of statements.
+    /// Adds data and a method of it, if there is room. Returns the number of statements.
     pub(crate) fn method_of_data(&mut self) -> usize {
-        self.add_data();
-        if self.has_room(1) {
+        if self.has_room(2) {
+            self.add_data();
             let _ = (0..TRIES).find_map(|_| self.method());
         }
         self.statements.len()
