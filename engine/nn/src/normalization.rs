@@ -342,10 +342,7 @@ impl LayerNorm {
 impl Module for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         if !x.shape().ends_with(&self.shape) {
-            return invalid(format!(
-                "LayerNorm of {x:?}: the last sizes must be {:?}",
-                self.shape
-            ));
+            return invalid(format!("LayerNorm of {x:?}: the last sizes must be {:?}", self.shape));
         }
         let axes: Vec<i64> = (1..=self.shape.len() as i64).map(|number| -number).collect();
         affine(normalized(x, &axes, self.eps)?, self.weight.as_ref(), self.bias.as_ref())

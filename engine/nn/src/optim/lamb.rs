@@ -3,9 +3,7 @@
 use gradiff_graph::DType;
 use gradiff_tensor::{Error, Tensor};
 
-use super::optimizer::{
-    Optimizer, Parameters, assign, norm, scalar_beside, trust, zeros_beside,
-};
+use super::optimizer::{Optimizer, Parameters, assign, norm, scalar_beside, trust, zeros_beside};
 use crate::{State, Visitor};
 
 /// Adam: `m = b1 * m + (1 - b1) * g`, `v = b2 * v + (1 - b2) * g^2`; at step t the parameter

@@ -38,7 +38,7 @@ pub struct SGD(Descent);
 /// # let _training = Tensor::train(true);
 /// let x = Tensor::from_slice(&[2], &[3.0f32, 4.0])?;
 /// let mut optimizer = LARS::new([x.clone()], 0.5)?.weight_decay(0.0).tcoef(1.0);
-/// x.sum(0)?.mul(&Tensor::from_slice(&[], &[2.0f32])?)?.backward()?;
+/// x.sum(0)?.mul(2)?.backward()?;
 /// optimizer.step()?;
 /// assert!(x.to_vec::<f32>()?[0] < 3.0);
 /// # Ok::<(), gradiff_tensor::Error>(())

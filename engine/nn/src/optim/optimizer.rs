@@ -188,7 +188,9 @@ impl Parameters {
 fn rate(lr: f64) -> Result<Tensor, Error> {
     let rate = lr as f32;
     if !rate.is_finite() || rate < 0.0 {
-        return invalid(format!("a learning rate of {lr}: it must be finite in f32, and 0 or more"));
+        return invalid(format!(
+            "a learning rate of {lr}: it must be finite in f32, and 0 or more"
+        ));
     }
     Tensor::from_slice(&[1], &[rate])
 }
@@ -205,10 +207,7 @@ pub(crate) fn assign(target: &Tensor, value: &Tensor) -> Result<(), Error> {
 }
 
 /// Creates zeros in a buffer on the device of a tensor, of its shape.
-pub(crate) fn zeros_beside(
-    tensor: &Tensor,
-    dtype: gradiff_graph::DType,
-) -> Result<Tensor, Error> {
+pub(crate) fn zeros_beside(tensor: &Tensor, dtype: gradiff_graph::DType) -> Result<Tensor, Error> {
     let size_bytes = tensor.size_elements() as usize * dtype.size_bytes();
     let zeros = Tensor::from_bytes(dtype, tensor.shape(), &vec![0; size_bytes])?;
     zeros.to(tensor.device()?)?.requires_grad_(false)
