@@ -10,10 +10,10 @@
 //! | [`render`] | linear uops | source text |
 //! | [`runtime`] | linear uops, bytes | executables, bytes |
 //!
-//! [`files`] reads and writes tensors in files, [`nn`] has layers and optimisers. Below the crates of the table are [`graph`] (the
-//! nodes), [`view`] (index algebra) and [`rewrite`] (rules). `README.md` in the folder of this
-//! crate lists the environment variables and the devices, and says how to add an op, a rule, a
-//! pass, a language, a device or a method.
+//! [`files`] reads and writes tensors in files, [`nn`] has layers and optimisers. Below the crates
+//! of the table are [`graph`] (the nodes), [`view`] (index algebra) and [`rewrite`] (rules).
+//! `README.md` in the folder of this crate lists the environment variables and the devices, and
+//! says how to add an op, a rule, a pass, a language, a device or a method.
 //!
 //! ```
 //! use gradiff::Tensor;
