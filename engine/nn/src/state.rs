@@ -236,7 +236,7 @@ pub fn get_state_dict(model: &(impl State + ?Sized)) -> BTreeMap<String, Tensor>
 /// let error = load_state_dict(&x, &get_state_dict(&Linear::without_bias(3, 2)?)).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "load_state_dict: bias is missing; weight is f32[2, 3], and the model has f32[3, 2]"
+///     "load_state_dict: weight is f32[2, 3], and the model has f32[3, 2]; bias is missing"
 /// );
 /// # Ok::<(), gradiff_tensor::Error>(())
 /// ```

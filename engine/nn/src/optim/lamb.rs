@@ -105,7 +105,8 @@ impl Moments {
             self.parameters.assign(number, &updated)?;
         }
         let powers = [&self.b1_t, &self.b2_t];
-        Ok(self.parameters.with_state(powers.into_iter().chain(&self.m).chain(&self.v).cloned()))
+        let state = powers.into_iter().chain(&self.m).chain(&self.v).cloned();
+        Ok(self.parameters.computed(state, pairs))
     }
 
     /// Returns the new value of a parameter, and assigns the new moments.

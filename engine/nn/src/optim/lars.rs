@@ -239,7 +239,7 @@ impl Descent {
             let updated = self.updated(number, value, gradient)?;
             self.parameters.assign(number, &updated)?;
         }
-        Ok(self.parameters.with_state(state.iter().cloned()))
+        Ok(self.parameters.computed(state.iter().cloned(), pairs))
     }
 
     /// Returns the new value of a parameter, and assigns the new momentum.

@@ -22,8 +22,9 @@ pub trait Optimizer: State {
     fn set_lr(&mut self, lr: f64) -> Result<(), Error>;
 
     /// Assigns the updated values to the parameters without computing them. Returns the tensors
-    /// that a step computes: parameters, buffers, and the state. Compute them by
-    /// [`realize`], which takes others with them, such as the loss.
+    /// that a step computes: parameters, buffers, the state, and the gradients, so that these have
+    /// kernels of their own. Compute them by [`realize`], which takes others with them, such as the
+    /// loss.
     ///
     /// ```
     /// # use gradiff_nn::optim::{Optimizer, SGD};
@@ -61,17 +62,17 @@ pub trait Optimizer: State {
 /// Optimisers of different parameters that step together, in one run.
 ///
 /// ```
-/// # use gradiff_nn::optim::{Adam, OptimizerGroup, SGD};
+/// # use gradiff_nn::optim::{OptimizerGroup, SGD};
 /// # use gradiff_tensor::Tensor;
 /// # let _training = Tensor::train(true);
 /// let [x, y] = [1.0f32, 2.0].map(|value| Tensor::from_slice(&[1], &[value]));
 /// let (x, y) = (x?, y?);
-/// let (first, second) = (SGD::new([x.clone()], 0.5)?, Adam::new([y.clone()], 0.5)?);
+/// let (first, second) = (SGD::new([x.clone()], 0.5)?, SGD::new([y.clone()], 0.25)?);
 /// let mut group = OptimizerGroup::new(vec![Box::new(first), Box::new(second)]);
 /// group.zero_grad();
 /// x.mul(&y)?.sum(0)?.backward()?;
 /// group.step()?;
-/// assert_eq!((x.to_text()?, y.to_text()?), ("[0.0]".into(), "[1.5]".into()));
+/// assert_eq!((x.to_text()?, y.to_text()?), ("[0.0]".into(), "[1.75]".into()));
 /// # Ok::<(), gradiff_tensor::Error>(())
 /// ```
 pub struct OptimizerGroup {
@@ -178,10 +179,14 @@ impl Parameters {
         assign(&self.trained[number], value)
     }
 
-    /// Returns the tensors that a step computes: these and the state.
-    pub(crate) fn with_state(&self, state: impl IntoIterator<Item = Tensor>) -> Vec<Tensor> {
+    /// Returns the tensors that a step computes: these, the state, and the gradients.
+    pub(crate) fn computed(
+        &self,
+        state: impl IntoIterator<Item = Tensor>,
+        pairs: Vec<(Tensor, Tensor)>,
+    ) -> Vec<Tensor> {
         let tensors = self.trained.iter().chain(&self.buffers).cloned();
-        tensors.chain(state).collect()
+        tensors.chain(state).chain(pairs.into_iter().map(|(_, gradient)| gradient)).collect()
     }
 }
 
