@@ -24,7 +24,7 @@ use crate::{Linear, Module, state};
 pub struct MultiHeadAttention {
     /// The weight [3 * size, size] of the projections of queries, keys and values.
     pub in_proj_weight: Tensor,
-    /// The bias [3 * size] of these projections.
+    /// The bias `[3 * size]` of these projections.
     pub in_proj_bias: Option<Tensor>,
     /// The projection of the result.
     pub out_proj: Linear,
@@ -62,6 +62,13 @@ impl MultiHeadAttention {
     }
 
     /// Returns the layer without biases.
+    ///
+    /// ```
+    /// # use gradiff_nn::{MultiHeadAttention, get_state_dict};
+    /// let layer = MultiHeadAttention::new(8, 2)?.without_bias();
+    /// assert!(get_state_dict(&layer).keys().eq(["in_proj_weight", "out_proj.weight"]));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     #[must_use]
     pub fn without_bias(self) -> MultiHeadAttention {
         let out_proj = Linear { bias: None, ..self.out_proj };
@@ -69,12 +76,33 @@ impl MultiHeadAttention {
     }
 
     /// Sets whether a query sees only the keys up to its position.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Module, MultiHeadAttention};
+    /// # use gradiff_tensor::Tensor;
+    /// let layer = MultiHeadAttention::new(2, 1)?.causal(true);
+    /// let x = Tensor::from_slice(&[1, 2, 2], &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let first = |x: &Tensor| layer.forward(x)?.slice(&[(0, 1, 1), (0, 1, 1)])?.to_vec::<f32>();
+    /// let alone = first(&x.slice(&[(0, 1, 1), (0, 1, 1)])?)?;
+    /// assert!(first(&x)?.iter().zip(&alone).all(|(x, y)| (x - y).abs() < 1e-5));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     #[must_use]
     pub fn causal(self, is_causal: bool) -> MultiHeadAttention {
         MultiHeadAttention { is_causal, ..self }
     }
 
     /// Sets the probability that a weight of a value becomes 0 while training; 0 if it is not set.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Module, MultiHeadAttention};
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[1, 1, 2], &[1.0f32, 2.0])?;
+    /// let layer = MultiHeadAttention::new(2, 1)?.dropout(1.0);
+    /// let _training = Tensor::train(true);
+    /// assert_eq!(layer.forward(&x)?.to_text()?, "[[[0.0, 0.0]]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     #[must_use]
     pub fn dropout(self, dropout: f64) -> MultiHeadAttention {
         MultiHeadAttention { dropout, ..self }

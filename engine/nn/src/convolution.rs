@@ -33,16 +33,43 @@ impl Default for ConvOptions {
 
 impl ConvOptions {
     /// Sets the distance between windows.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Conv2d, ConvOptions, Module};
+    /// # use gradiff_tensor::Tensor;
+    /// let layer = Conv2d::with(2, 4, 3, ConvOptions::default().stride([1, 2]))?;
+    /// let image = Tensor::ones(gradiff_graph::DType::F32, &[1, 2, 7, 7])?;
+    /// assert_eq!(layer.forward(&image)?.shape(), [1, 4, 5, 3]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn stride(self, stride: impl Into<PerAxis>) -> ConvOptions {
         ConvOptions { stride: stride.into(), ..self }
     }
 
     /// Sets the distance between the elements of a window.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Conv2d, ConvOptions, Module};
+    /// # use gradiff_tensor::Tensor;
+    /// let layer = Conv2d::with(2, 4, 3, ConvOptions::default().dilation(2))?;
+    /// let image = Tensor::ones(gradiff_graph::DType::F32, &[1, 2, 7, 7])?;
+    /// assert_eq!(layer.forward(&image)?.shape(), [1, 4, 3, 3]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn dilation(self, dilation: impl Into<PerAxis>) -> ConvOptions {
         ConvOptions { dilation: dilation.into(), ..self }
     }
 
     /// Sets the number of zeros around the image.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Conv2d, ConvOptions, Module};
+    /// # use gradiff_tensor::Tensor;
+    /// let layer = Conv2d::with(2, 4, 3, ConvOptions::default().padding(1))?;
+    /// let image = Tensor::ones(gradiff_graph::DType::F32, &[1, 2, 7, 7])?;
+    /// assert_eq!(layer.forward(&image)?.shape(), [1, 4, 7, 7]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn padding(self, padding: impl Into<PerAxis>) -> ConvOptions {
         ConvOptions { padding: Some(padding.into()), ..self }
     }
@@ -63,16 +90,39 @@ impl ConvOptions {
     }
 
     /// Sets the number of elements that a transposed convolution adds at the end of each axis.
+    ///
+    /// ```
+    /// # use gradiff_nn::{ConvOptions, ConvTranspose2d, Module};
+    /// # use gradiff_tensor::Tensor;
+    /// let layer = ConvTranspose2d::with(2, 4, 3, ConvOptions::default().stride(2).output_padding(1))?;
+    /// let image = Tensor::ones(gradiff_graph::DType::F32, &[1, 2, 7, 7])?;
+    /// assert_eq!(layer.forward(&image)?.shape(), [1, 4, 16, 16]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn output_padding(self, output_padding: impl Into<PerAxis>) -> ConvOptions {
         ConvOptions { output_padding: output_padding.into(), ..self }
     }
 
     /// Sets the number of groups of channels that are convolved separately.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Conv2d, ConvOptions};
+    /// let layer = Conv2d::with(2, 4, 3, ConvOptions::default().groups(2))?;
+    /// assert_eq!(layer.weight.shape(), [4, 1, 3, 3]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn groups(self, groups: i64) -> ConvOptions {
         ConvOptions { groups, ..self }
     }
 
     /// Sets whether there is a bias.
+    ///
+    /// ```
+    /// # use gradiff_nn::{Conv2d, ConvOptions};
+    /// let layer = Conv2d::with(2, 4, 3, ConvOptions::default().bias(false))?;
+    /// assert!(layer.bias.is_none());
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn bias(self, bias: bool) -> ConvOptions {
         ConvOptions { bias, ..self }
     }
@@ -125,7 +175,7 @@ macro_rules! layers {
         pub struct $layer<const AXES: usize> {
             #[doc = concat!("The weight ", $shape, ".")]
             pub weight: Tensor,
-            /// The bias [out].
+            /// The bias `[out]`.
             pub bias: Option<Tensor>,
             options: Conv,
         }

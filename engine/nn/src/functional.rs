@@ -33,7 +33,7 @@ pub(crate) fn buffer(shape: &[i64], value: f32) -> Result<Tensor, Error> {
     filled(shape, value)?.requires_grad_(false)
 }
 
-/// `x` [.., in] by the weight [out, in], transposed, plus the bias [out]: [.., out].
+/// `x` [.., in] by the weight [out, in], transposed, plus the bias `[out]`: [.., out].
 pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
     let y = x.matmul(&weight.transpose(0, 1)?)?;
     match bias {

@@ -19,7 +19,7 @@ use crate::{Module, state};
 pub struct Linear {
     /// The weight [out, in].
     pub weight: Tensor,
-    /// The bias [out].
+    /// The bias `[out]`.
     pub bias: Option<Tensor>,
 }
 state!(Linear { weight, bias });

@@ -25,15 +25,15 @@ use crate::{Module, state};
 /// ```
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
-    /// The factor of each channel [c].
+    /// The factor of each channel `[c]`.
     pub weight: Option<Tensor>,
-    /// The summand of each channel [c].
+    /// The summand of each channel `[c]`.
     pub bias: Option<Tensor>,
-    /// The number of batches [1] that the running statistics are of, i64.
+    /// The number of batches `[1]` that the running statistics are of, i64.
     pub num_batches_tracked: Tensor,
-    /// The running mean [c].
+    /// The running mean `[c]`.
     pub running_mean: Option<Tensor>,
-    /// The running variance [c].
+    /// The running variance `[c]`.
     pub running_var: Option<Tensor>,
     size: i64,
     eps: f64,
@@ -106,7 +106,8 @@ impl BatchNorm {
         })
     }
 
-    /// Sets the share of a new batch in the running statistics; 0.1 if it is not set.
+    /// Sets the share of a new batch in the running statistics; 0.1 if it is not set. The example
+    /// of [`BatchNorm`] does.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> BatchNorm {
         BatchNorm { momentum, ..self }
@@ -199,9 +200,9 @@ fn check_channels(layer: &str, x: &Tensor, channels: i64) -> Result<(), Error> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct GroupNorm {
-    /// The factor of each channel [c].
+    /// The factor of each channel `[c]`.
     pub weight: Option<Tensor>,
-    /// The summand of each channel [c].
+    /// The summand of each channel `[c]`.
     pub bias: Option<Tensor>,
     groups: i64,
     channels: i64,
@@ -266,9 +267,9 @@ fn grouped(
 /// ```
 #[derive(Clone, Debug)]
 pub struct InstanceNorm {
-    /// The factor of each channel [c].
+    /// The factor of each channel `[c]`.
     pub weight: Option<Tensor>,
-    /// The summand of each channel [c].
+    /// The summand of each channel `[c]`.
     pub bias: Option<Tensor>,
     features: i64,
     eps: f64,
@@ -423,7 +424,7 @@ impl Module for LayerNorm2d {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RMSNorm {
-    /// The factors [size].
+    /// The factors `[size]`.
     pub weight: Tensor,
     eps: f64,
 }
@@ -438,7 +439,8 @@ impl RMSNorm {
         Ok(RMSNorm { weight: filled(&[size], 1.0)?, eps: 1e-6 })
     }
 
-    /// Sets the summand of the mean square; 1e-6 if it is not set.
+    /// Sets the summand of the mean square; 1e-6 if it is not set. The example of [`RMSNorm`]
+    /// does.
     #[must_use]
     pub fn eps(self, eps: f64) -> RMSNorm {
         RMSNorm { eps, ..self }

@@ -26,9 +26,9 @@ pub struct LSTMCell {
     pub weight_ih: Tensor,
     /// The weight of the hidden state [4 * hidden, hidden].
     pub weight_hh: Tensor,
-    /// The bias beside the input [4 * hidden].
+    /// The bias beside the input `[4 * hidden]`.
     pub bias_ih: Option<Tensor>,
-    /// The bias beside the hidden state [4 * hidden].
+    /// The bias beside the hidden state `[4 * hidden]`.
     pub bias_hh: Option<Tensor>,
 }
 state!(LSTMCell { weight_ih, weight_hh, bias_ih, bias_hh });

@@ -165,12 +165,25 @@ macro_rules! moments {
     ($($optimizer:ident)*) => {$(
         impl $optimizer {
             /// Sets the decay of the mean and that of the mean square.
+            ///
+            /// ```
+            /// # use gradiff_nn::optim::{Adam, Optimizer};
+            /// # use gradiff_tensor::Tensor;
+            /// # let _training = Tensor::train(true);
+            /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+            /// // Without memory, the signs of the gradients.
+            /// let mut optimizer = Adam::new([x.clone()], 0.5)?.betas(0.0, 0.0).eps(0.0);
+            /// x.square()?.sum(0)?.backward()?;
+            /// optimizer.step()?;
+            /// assert_eq!(x.to_text()?, "[1.5]");
+            /// # Ok::<(), gradiff_tensor::Error>(())
+            /// ```
             #[must_use]
             pub fn betas(self, b1: f64, b2: f64) -> $optimizer {
                 $optimizer(Moments { betas: [b1, b2], ..self.0 })
             }
 
-            /// Sets the summand of the root of the mean square.
+            /// Sets the summand of the root of the mean square; the example of `betas` does.
             #[must_use]
             pub fn eps(self, eps: f64) -> $optimizer {
                 $optimizer(Moments { eps, ..self.0 })
@@ -213,7 +226,7 @@ moments! { Adam AdamW LAMB }
 macro_rules! decays {
     ($($optimizer:ident)*) => {$(
         impl $optimizer {
-            /// Sets the weight decay.
+            /// Sets the weight decay; the example of [`AdamW`] does.
             #[must_use]
             pub fn weight_decay(self, weight_decay: f64) -> $optimizer {
                 $optimizer(Moments { weight_decay, ..self.0 })

@@ -125,7 +125,7 @@ impl LARS {
         }))
     }
 
-    /// Sets the trust coefficient.
+    /// Sets the trust coefficient; the example of [`LARS`] does.
     #[must_use]
     pub fn tcoef(self, tcoef: f64) -> LARS {
         LARS(Descent { tcoef, ..self.0 })
@@ -153,6 +153,15 @@ impl Muon {
 
     /// Sets the number of iterations, and the coefficients of x, `(x xT) x` and `(x xT)^2 x` in
     /// each.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::Muon;
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 2], &[1.0f32, 2.0, 3.0, 5.0])?;
+    /// let optimizer = Muon::new([x], 0.1)?.newton_schulz(10, [1.5, -0.5, 0.0]);
+    /// # drop(optimizer);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     #[must_use]
     pub fn newton_schulz(self, count: usize, coefficients: [f64; 3]) -> Muon {
         Muon(Descent { newton_schulz: Some(NewtonSchulz { count, coefficients }), ..self.0 })
@@ -164,18 +173,43 @@ macro_rules! descents {
     ($($optimizer:ident)*) => {$(
         impl $optimizer {
             /// Sets the momentum; 0 for none.
+            ///
+            /// ```
+            /// # use gradiff_nn::optim::{Optimizer, SGD};
+            /// # use gradiff_tensor::Tensor;
+            /// # let _training = Tensor::train(true);
+            /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+            /// let mut optimizer = SGD::new([x.clone()], 0.5)?.momentum(0.5);
+            /// x.sum(0)?.backward()?;
+            /// optimizer.step()?;
+            /// optimizer.step()?;
+            /// assert_eq!(x.to_text()?, "[0.75]");
+            /// # Ok::<(), gradiff_tensor::Error>(())
+            /// ```
             #[must_use]
             pub fn momentum(self, momentum: f64) -> $optimizer {
                 $optimizer(Descent { momentum, ..self.0 })
             }
 
             /// Sets the weight decay.
+            ///
+            /// ```
+            /// # use gradiff_nn::optim::{Optimizer, SGD};
+            /// # use gradiff_tensor::Tensor;
+            /// # let _training = Tensor::train(true);
+            /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+            /// let mut optimizer = SGD::new([x.clone()], 0.5)?.weight_decay(0.25);
+            /// x.sum(0)?.backward()?;
+            /// optimizer.step()?;
+            /// assert_eq!(x.to_text()?, "[1.25]");
+            /// # Ok::<(), gradiff_tensor::Error>(())
+            /// ```
             #[must_use]
             pub fn weight_decay(self, weight_decay: f64) -> $optimizer {
                 $optimizer(Descent { weight_decay, ..self.0 })
             }
 
-            /// Sets whether the momentum is Nesterov's.
+            /// Sets whether the momentum is Nesterov's; the example of [`SGD`] does.
             #[must_use]
             pub fn nesterov(self, is_nesterov: bool) -> $optimizer {
                 $optimizer(Descent { is_nesterov, ..self.0 })
@@ -217,7 +251,22 @@ descents! { SGD LARS Muon }
 macro_rules! classic {
     ($($optimizer:ident)*) => {$(
         impl $optimizer {
-            /// Sets whether the learning rate is applied before the momentum.
+            /// Sets whether the learning rate is applied before the momentum, so that a later rate
+            /// has no effect on earlier gradients.
+            ///
+            /// ```
+            /// # use gradiff_nn::optim::{Optimizer, SGD};
+            /// # use gradiff_tensor::Tensor;
+            /// # let _training = Tensor::train(true);
+            /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+            /// let mut optimizer = SGD::new([x.clone()], 0.5)?.momentum(0.5).classic(true);
+            /// x.sum(0)?.backward()?;
+            /// optimizer.step()?;
+            /// optimizer.set_lr(0.0)?;
+            /// optimizer.step()?;
+            /// assert_eq!(x.to_text()?, "[1.25]");
+            /// # Ok::<(), gradiff_tensor::Error>(())
+            /// ```
             #[must_use]
             pub fn classic(self, is_classic: bool) -> $optimizer {
                 $optimizer(Descent { is_classic, ..self.0 })

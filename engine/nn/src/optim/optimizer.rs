@@ -12,11 +12,28 @@ pub trait Optimizer: State {
     fn parameters(&self) -> &[Tensor];
 
     /// Returns the learning rate, which is kept in f32.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let optimizer = SGD::new([Tensor::from_slice(&[1], &[2.0f32])?], 0.25)?;
+    /// assert_eq!(optimizer.lr()?, 0.25);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     /// # Errors
     /// If it cannot be read.
     fn lr(&self) -> Result<f64, Error>;
 
     /// Sets the learning rate.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[2.0f32])?], 0.25)?;
+    /// optimizer.set_lr(0.5)?;
+    /// assert_eq!(optimizer.lr()?, 0.5);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     /// # Errors
     /// If it is not finite in f32, or negative.
     fn set_lr(&mut self, lr: f64) -> Result<(), Error>;
@@ -46,6 +63,18 @@ pub trait Optimizer: State {
     fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error>;
 
     /// Replaces the parameters by the updated values, and computes them.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// # let _training = Tensor::train(true);
+    /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+    /// let mut optimizer = SGD::new([x.clone()], 0.25)?;
+    /// x.square()?.sum(0)?.backward()?;
+    /// optimizer.step()?;
+    /// assert_eq!(x.to_text()?, "[1.0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     /// # Errors
     /// As [`schedule_step`](Optimizer::schedule_step), and if something cannot be computed.
     fn step(&mut self) -> Result<(), Error> {
@@ -54,6 +83,17 @@ pub trait Optimizer: State {
     }
 
     /// Forgets the gradients of the parameters.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+    /// let optimizer = SGD::new([x.clone()], 0.25)?;
+    /// x.sum(0)?.backward()?;
+    /// optimizer.zero_grad();
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     fn zero_grad(&self) {
         self.parameters().iter().for_each(Tensor::zero_grad);
     }

@@ -269,6 +269,18 @@ impl Default for ReduceLROnPlateau {
 
 impl ReduceLROnPlateau {
     /// Sets the change that is better.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Metric, Optimizer, ReduceLROnPlateau, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+    /// let schedule = ReduceLROnPlateau::default().metric(Metric::MaxAbsolute(0.01));
+    /// let mut schedule = schedule.factor(0.5).patience(0);
+    /// schedule.step(&mut optimizer, 0.9)?;
+    /// schedule.step(&mut optimizer, 0.905)?;
+    /// assert_eq!(optimizer.lr()?, 0.5);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     #[must_use]
     pub fn metric(self, metric: Metric) -> ReduceLROnPlateau {
         ReduceLROnPlateau { metric, ..self }
