@@ -94,7 +94,8 @@ impl ConvOptions {
     /// ```
     /// # use gradiff_nn::{ConvOptions, ConvTranspose2d, Module};
     /// # use gradiff_tensor::Tensor;
-    /// let layer = ConvTranspose2d::with(2, 4, 3, ConvOptions::default().stride(2).output_padding(1))?;
+    /// let options = ConvOptions::default().stride(2).output_padding(1);
+    /// let layer = ConvTranspose2d::with(2, 4, 3, options)?;
     /// let image = Tensor::ones(gradiff_graph::DType::F32, &[1, 2, 7, 7])?;
     /// assert_eq!(layer.forward(&image)?.shape(), [1, 4, 16, 16]);
     /// # Ok::<(), gradiff_tensor::Error>(())
