@@ -10,10 +10,10 @@
 //! | [`render`] | linear uops | source text |
 //! | [`runtime`] | linear uops, bytes | executables, bytes |
 //!
-//! [`files`] reads and writes tensors in files. Below the crates of the table are [`graph`] (the
-//! nodes), [`view`] (index algebra) and [`rewrite`] (rules). `README.md` in the folder of this
-//! crate lists the environment variables and the devices, and says how to add an op, a rule, a
-//! pass, a language, a device or a method.
+//! [`files`] reads and writes tensors in files, [`nn`] has layers and optimisers. Below the crates
+//! of the table are [`graph`] (the nodes), [`view`] (index algebra) and [`rewrite`] (rules).
+//! `README.md` in the folder of this crate lists the environment variables and the devices, and
+//! says how to add an op, a rule, a pass, a language, a device or a method.
 //!
 //! ```
 //! use gradiff::Tensor;
@@ -37,6 +37,9 @@ pub use gradiff_tensor as tensor;
 
 /// Tensors in files: safetensors, NumPy, PyTorch, GGUF.
 pub use gradiff_files as files;
+
+/// Layers, optimisers, learning-rate schedules, state dicts.
+pub use gradiff_nn as nn;
 
 /// From a tensor graph to ordered kernels and buffers.
 pub use gradiff_schedule as schedule;

@@ -25,12 +25,14 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("gradiff-files", &["gradiff-graph", "gradiff-tensor"]),
+    ("gradiff-nn", &["gradiff-graph", "gradiff-tensor"]),
     (
         "gradiff",
         &[
             "gradiff-files",
             "gradiff-graph",
             "gradiff-kernel",
+            "gradiff-nn",
             "gradiff-render",
             "gradiff-rewrite",
             "gradiff-runtime",

@@ -98,7 +98,7 @@ fn tensors_select_positions() {
     check(x.get((&first, .., &last)), "[[15, 19, 23], [0, 4, 8]]");
     // Positions outside the axis give 0, whatever the width of the index.
     check(
-        numbered(&[3]).add(7).unwrap().get(&integers(&[4], &[3, -4, 2, i64::MIN])),
+        numbered(&[3]).add(7).unwrap().get(integers(&[4], &[3, -4, 2, i64::MIN])),
         "[0, 0, 9, 0]",
     );
     let high = Tensor::from_slice(&[3], &[u64::MAX, 1 << 63, 2]).unwrap();
@@ -164,7 +164,7 @@ fn wrong_indices_are_refused() {
     check_error(x.get((&integers(&[2], &[0, 1]), &integers(&[3], &[0, 1, 2]))), "equal or 1");
     check_error(x.set(0, 1.5), "i32");
     check_error(x.set(0, integers(&[2], &[0, 1])), "the dtypes must be equal");
-    check_error(x.set(&integers(&[2], &[0, 1]), numbered(&[2])), "must broadcast");
+    check_error(x.set(integers(&[2], &[0, 1]), numbered(&[2])), "must broadcast");
     check_error(numbered(&[]).get(0), "1 axes have an index, of 0");
 }
 

@@ -38,8 +38,8 @@ pub enum Index {
     NewAxis,
     /// As many whole axes as the other indices leave.
     Ellipsis,
-    /// Of integers: the positions along an axis. Of bools: the elements to select along as many
-    /// axes as the tensor has.
+    /// Positions along an axis, if the tensor is of integers; if it is of bools, the elements to
+    /// select along as many axes as it has.
     Elements(Tensor),
 }
 
@@ -323,11 +323,11 @@ impl Tensor {
             flat = flat.mul(size)?.add(&from_start)?;
         }
         let flat = is_inside.where_(&flat, -1)?.reshape(&[shape.iter().product()])?;
-        // The axes next to each other, at the first of them or before all others.
+        // The axes next to each other, at the first of them or before all remaining.
         let are_adjacent = axes.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let at = if are_adjacent { axes[0] } else { 0 };
-        let others: Vec<usize> = (0..self.rank()).filter(|axis| !axes.contains(axis)).collect();
-        let order = [&others[..at], &axes, &others[at..]].concat();
+        let remaining: Vec<usize> = (0..self.rank()).filter(|axis| !axes.contains(axis)).collect();
+        let order = [&remaining[..at], &axes, &remaining[at..]].concat();
         let moved = self.permuted(&order);
         let (before, after) =
             (&moved.shape()[..at].to_vec(), &moved.shape()[at + axes.len()..].to_vec());

@@ -1,0 +1,25 @@
+//! Optimisers and learning-rate schedules, with the formulas and defaults of tinygrad.
+//!
+//! | optimiser | update |
+//! |---|---|
+//! | [`SGD`] | the gradient, with momentum |
+//! | [`LARS`] | that, scaled by the ratio of the norms of parameter and gradient |
+//! | [`Muon`] | an orthogonal matrix near the momentum |
+//! | [`Adam`], [`AdamW`] | the mean gradient divided by the root of the mean square |
+//! | [`LAMB`] | that, scaled by the ratio of the norms of parameter and update |
+//!
+//! A step replaces the parameters by [`assign`](gradiff_tensor::Tensor::assign), and computes them
+//! in one run with the state of the optimiser and the buffers of the model, so that no graph grows
+//! from step to step.
+
+mod lamb;
+mod lars;
+mod optimizer;
+mod schedules;
+
+pub use lamb::{Adam, AdamW, LAMB};
+pub use lars::{LARS, Muon, SGD};
+pub use optimizer::{Optimizer, OptimizerGroup};
+pub use schedules::{
+    CosineAnnealingLR, LRScheduler, Metric, MultiStepLR, OneCycleLR, ReduceLROnPlateau, StepLR,
+};

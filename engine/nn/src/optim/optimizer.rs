@@ -1,0 +1,270 @@
+//! The trait of optimisers, and what all of them have: parameters, buffers, a learning rate.
+
+use gradiff_tensor::{Error, Tensor, realize};
+
+use crate::functional::invalid;
+use crate::{State, Visitor};
+
+/// An optimiser of parameters. As a [`State`] it is what a later process needs to go on: the
+/// learning rate and what it keeps for each parameter.
+pub trait Optimizer: State {
+    /// Returns the parameters, each once.
+    fn parameters(&self) -> &[Tensor];
+
+    /// Returns the learning rate, which is kept in f32.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let optimizer = SGD::new([Tensor::from_slice(&[1], &[2.0f32])?], 0.25)?;
+    /// assert_eq!(optimizer.lr()?, 0.25);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// If it cannot be read.
+    fn lr(&self) -> Result<f64, Error>;
+
+    /// Sets the learning rate.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[2.0f32])?], 0.25)?;
+    /// optimizer.set_lr(0.5)?;
+    /// assert_eq!(optimizer.lr()?, 0.5);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// If it is not finite in f32, or negative.
+    fn set_lr(&mut self, lr: f64) -> Result<(), Error>;
+
+    /// Assigns the updated values to the parameters without computing them. Returns the tensors
+    /// that a step computes: parameters, buffers, the state, and the gradients, so that these have
+    /// kernels of their own. Compute them by [`realize`], which takes others with them, such as the
+    /// loss.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::{Tensor, realize};
+    /// # let _training = Tensor::train(true);
+    /// let x = Tensor::from_slice(&[1], &[3.0f32])?;
+    /// let mut optimizer = SGD::new([x.clone()], 0.5)?;
+    /// let loss = x.square()?.sum(0)?;
+    /// loss.backward()?;
+    /// let mut tensors = optimizer.schedule_step()?;
+    /// tensors.push(loss.clone());
+    /// realize(&tensors.iter().collect::<Vec<_>>())?;
+    /// assert_eq!((x.to_text()?, loss.to_text()?), ("[0.0]".into(), "9.0".into()));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// If this thread does not train ([`Tensor::train`]), or a parameter has no gradient. The
+    /// parameters are unchanged then.
+    fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error>;
+
+    /// Replaces the parameters by the updated values, and computes them.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// # let _training = Tensor::train(true);
+    /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+    /// let mut optimizer = SGD::new([x.clone()], 0.25)?;
+    /// x.square()?.sum(0)?.backward()?;
+    /// optimizer.step()?;
+    /// assert_eq!(x.to_text()?, "[1.0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// As [`schedule_step`](Optimizer::schedule_step), and if something cannot be computed.
+    fn step(&mut self) -> Result<(), Error> {
+        let tensors = self.schedule_step()?;
+        realize(&tensors.iter().collect::<Vec<_>>())
+    }
+
+    /// Forgets the gradients of the parameters.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
+    /// let optimizer = SGD::new([x.clone()], 0.25)?;
+    /// x.sum(0)?.backward()?;
+    /// optimizer.zero_grad();
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    fn zero_grad(&self) {
+        self.parameters().iter().for_each(Tensor::zero_grad);
+    }
+}
+
+/// Optimisers of different parameters that step together, in one run.
+///
+/// ```
+/// # use gradiff_nn::optim::{OptimizerGroup, SGD};
+/// # use gradiff_tensor::Tensor;
+/// # let _training = Tensor::train(true);
+/// let [x, y] = [1.0f32, 2.0].map(|value| Tensor::from_slice(&[1], &[value]));
+/// let (x, y) = (x?, y?);
+/// let (first, second) = (SGD::new([x.clone()], 0.5)?, SGD::new([y.clone()], 0.25)?);
+/// let mut group = OptimizerGroup::new(vec![Box::new(first), Box::new(second)]);
+/// group.zero_grad();
+/// x.mul(&y)?.sum(0)?.backward()?;
+/// group.step()?;
+/// assert_eq!((x.to_text()?, y.to_text()?), ("[0.0]".into(), "[1.75]".into()));
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+pub struct OptimizerGroup {
+    /// The optimisers, for instance for schedules.
+    pub optimizers: Vec<Box<dyn Optimizer>>,
+}
+
+impl OptimizerGroup {
+    /// Creates a group.
+    pub fn new(optimizers: Vec<Box<dyn Optimizer>>) -> OptimizerGroup {
+        OptimizerGroup { optimizers }
+    }
+
+    /// Forgets the gradients of all parameters.
+    pub fn zero_grad(&self) {
+        self.optimizers.iter().for_each(|optimizer| optimizer.zero_grad());
+    }
+
+    /// Does [`Optimizer::step`] for all, in one run.
+    /// # Errors
+    /// As there. Optimisers before the first that fails have assigned their values then.
+    pub fn step(&mut self) -> Result<(), Error> {
+        let mut tensors = Vec::new();
+        for optimizer in &mut self.optimizers {
+            tensors.extend(optimizer.schedule_step()?);
+        }
+        realize(&tensors.iter().collect::<Vec<_>>())
+    }
+}
+
+/// The parameters, the buffers, and the learning rate of an optimiser.
+pub(crate) struct Parameters {
+    pub(crate) trained: Vec<Tensor>,
+    buffers: Vec<Tensor>,
+    /// The learning rate [1], f32, in a buffer: kernels do not depend on its value.
+    rate: Tensor,
+}
+
+impl Parameters {
+    /// Divides tensors into parameters and buffers, for which gradients are explicitly not
+    /// required. Computes them, so that no step does it again.
+    pub(crate) fn new(
+        tensors: impl IntoIterator<Item = Tensor>,
+        lr: f64,
+    ) -> Result<Parameters, Error> {
+        let (mut trained, mut buffers): (Vec<Tensor>, Vec<Tensor>) = (Vec::new(), Vec::new());
+        for tensor in tensors {
+            if tensor.requires_grad() == Some(false) {
+                buffers.push(tensor);
+                continue;
+            }
+            let parameter = tensor.requires_grad_(true)?;
+            // A parameter's node is that of no other one.
+            if trained.iter().all(|known| known.uop() != parameter.uop()) {
+                trained.push(parameter);
+            }
+        }
+        if trained.is_empty() {
+            return invalid("an optimiser without parameters: one tensor must require a gradient");
+        }
+        realize(&trained.iter().chain(&buffers).collect::<Vec<_>>())?;
+        Ok(Parameters { trained, buffers, rate: rate(lr)? })
+    }
+
+    pub(crate) fn lr(&self) -> Result<f64, Error> {
+        let rate = self.rate.to_vec::<f32>()?;
+        Ok(f64::from(rate[0]))
+    }
+
+    pub(crate) fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
+        self.rate.assign(rate(lr)?)?;
+        Ok(())
+    }
+
+    pub(crate) fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.field("lr", &self.rate);
+    }
+
+    /// Returns the values of the parameters and their gradients, which depend on no parameter.
+    pub(crate) fn gradients(&self) -> Result<Vec<(Tensor, Tensor)>, Error> {
+        if !Tensor::is_training() {
+            return invalid(
+                "a step of an optimiser outside of training: call Tensor::train(true) and hold \
+                 the result",
+            );
+        }
+        let pair = |(number, parameter): (usize, &Tensor)| match parameter.grad() {
+            Some(gradient) => Ok((parameter.detach(), gradient.detach())),
+            None => invalid(format!(
+                "a step of an optimiser: parameter {number}, {parameter:?}, has no gradient; call \
+                 backward on a loss that is computed from it"
+            )),
+        };
+        self.trained.iter().enumerate().map(pair).collect()
+    }
+
+    /// The learning rate as a scalar on the device of a tensor.
+    pub(crate) fn rate_beside(&self, tensor: &Tensor) -> Result<Tensor, Error> {
+        scalar_beside(&self.rate, tensor)
+    }
+
+    /// Assigns a value to a parameter, in its dtype.
+    pub(crate) fn assign(&self, number: usize, value: &Tensor) -> Result<(), Error> {
+        assign(&self.trained[number], value)
+    }
+
+    /// Returns the tensors that a step computes: these, the state, and the gradients.
+    pub(crate) fn computed(
+        &self,
+        state: impl IntoIterator<Item = Tensor>,
+        pairs: Vec<(Tensor, Tensor)>,
+    ) -> Vec<Tensor> {
+        let tensors = self.trained.iter().chain(&self.buffers).cloned();
+        tensors.chain(state).chain(pairs.into_iter().map(|(_, gradient)| gradient)).collect()
+    }
+}
+
+fn rate(lr: f64) -> Result<Tensor, Error> {
+    let rate = lr as f32;
+    if !rate.is_finite() || rate < 0.0 {
+        return invalid(format!(
+            "a learning rate of {lr}: it must be finite in f32, and 0 or more"
+        ));
+    }
+    Tensor::from_slice(&[1], &[rate])
+}
+
+/// A tensor of one element as a scalar on the device of another tensor.
+pub(crate) fn scalar_beside(scalar: &Tensor, tensor: &Tensor) -> Result<Tensor, Error> {
+    scalar.reshape(&[])?.to(tensor.device()?)
+}
+
+/// Assigns a value, cast to the dtype; no gradient flows through it.
+pub(crate) fn assign(target: &Tensor, value: &Tensor) -> Result<(), Error> {
+    target.assign(value.cast(target.dtype())?.detach())?;
+    Ok(())
+}
+
+/// Creates zeros in a buffer on the device of a tensor, of its shape.
+pub(crate) fn zeros_beside(tensor: &Tensor, dtype: gradiff_graph::DType) -> Result<Tensor, Error> {
+    let size_bytes = tensor.size_elements() as usize * dtype.size_bytes();
+    let zeros = Tensor::from_bytes(dtype, tensor.shape(), &vec![0; size_bytes])?;
+    zeros.to(tensor.device()?)?.requires_grad_(false)
+}
+
+/// The square root of the sum of squares.
+pub(crate) fn norm(x: &Tensor) -> Result<Tensor, Error> {
+    x.square()?.sum(..)?.sqrt()
+}
+
+/// `ratio` where both norms are positive, else 1.
+pub(crate) fn trust(first: &Tensor, second: &Tensor, ratio: &Tensor) -> Result<Tensor, Error> {
+    let is_positive = |norm: &Tensor| Tensor::scalar(norm.dtype(), 0)?.cmplt(norm);
+    is_positive(first)?.and(is_positive(second)?)?.where_(ratio, 1)
+}

@@ -1,0 +1,325 @@
+//! Schedules of the learning rate, after tinygrad's `lr_scheduler`.
+//!
+//! A schedule counts its steps and sets the rate of an optimiser after each. All but
+//! [`ReduceLROnPlateau`] compute it from the rate at their creation and the count.
+
+use std::f64::consts::PI;
+
+use gradiff_tensor::Error;
+
+use super::optimizer::Optimizer;
+use crate::functional::invalid;
+
+/// A schedule that depends on the number of steps alone.
+pub trait LRScheduler {
+    /// Counts a step and sets the rate of the optimiser.
+    /// # Errors
+    /// If the rate is not finite in f32.
+    fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<(), Error>;
+
+    /// Returns the rate after so many steps.
+    fn lr_after(&self, steps: u64) -> f64;
+}
+
+/// Multiplies the rate by `gamma` after each `step_size` steps.
+///
+/// ```
+/// # use gradiff_nn::optim::{LRScheduler, Optimizer, SGD, StepLR};
+/// # use gradiff_tensor::Tensor;
+/// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+/// let mut schedule = StepLR::new(&optimizer, 2, 0.5)?;
+/// schedule.step(&mut optimizer)?;
+/// assert_eq!(optimizer.lr()?, 1.0);
+/// schedule.step(&mut optimizer)?;
+/// assert_eq!(optimizer.lr()?, 0.5);
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StepLR {
+    base: f64,
+    step_size: u64,
+    gamma: f64,
+    count: u64,
+}
+
+impl StepLR {
+    /// Creates a schedule; 0.1 is a usual `gamma`.
+    /// # Errors
+    /// If `step_size` is 0, or the rate cannot be read.
+    pub fn new(optimizer: &dyn Optimizer, step_size: u64, gamma: f64) -> Result<StepLR, Error> {
+        if step_size == 0 {
+            return invalid("StepLR with step_size 0: it must be 1 or more");
+        }
+        Ok(StepLR { base: optimizer.lr()?, step_size, gamma, count: 0 })
+    }
+
+    fn rate(&self, steps: u64) -> f64 {
+        self.base * self.gamma.powf((steps / self.step_size) as f64)
+    }
+}
+
+/// Multiplies the rate by `gamma` at each milestone.
+///
+/// ```
+/// # use gradiff_nn::optim::{LRScheduler, MultiStepLR, Optimizer, SGD};
+/// # use gradiff_tensor::Tensor;
+/// let optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+/// let schedule = MultiStepLR::new(&optimizer, &[3, 5], 0.5)?;
+/// assert_eq!([2, 3, 4, 5].map(|steps| schedule.lr_after(steps)), [1.0, 0.5, 0.5, 0.25]);
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiStepLR {
+    base: f64,
+    milestones: Vec<u64>,
+    gamma: f64,
+    count: u64,
+}
+
+impl MultiStepLR {
+    /// Creates a schedule; 0.1 is a usual `gamma`.
+    /// # Errors
+    /// If the rate cannot be read.
+    pub fn new(
+        optimizer: &dyn Optimizer,
+        milestones: &[u64],
+        gamma: f64,
+    ) -> Result<MultiStepLR, Error> {
+        let milestones = milestones.to_vec();
+        Ok(MultiStepLR { base: optimizer.lr()?, milestones, gamma, count: 0 })
+    }
+
+    fn rate(&self, steps: u64) -> f64 {
+        let passed = self.milestones.iter().filter(|milestone| **milestone <= steps).count();
+        self.base * self.gamma.powf(passed as f64)
+    }
+}
+
+/// Goes from the rate at the creation to `eta_min` in `t_max` steps, on half a cosine, and back
+/// after that.
+///
+/// ```
+/// # use gradiff_nn::optim::{CosineAnnealingLR, LRScheduler, Optimizer, SGD};
+/// # use gradiff_tensor::Tensor;
+/// let optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+/// let schedule = CosineAnnealingLR::new(&optimizer, 10, 0.0)?;
+/// assert!((schedule.lr_after(5) - 0.5).abs() < 1e-9 && schedule.lr_after(10).abs() < 1e-9);
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CosineAnnealingLR {
+    base: f64,
+    t_max: u64,
+    eta_min: f64,
+    count: u64,
+}
+
+impl CosineAnnealingLR {
+    /// Creates a schedule.
+    /// # Errors
+    /// If `t_max` is 0, or the rate cannot be read.
+    pub fn new(
+        optimizer: &dyn Optimizer,
+        t_max: u64,
+        eta_min: f64,
+    ) -> Result<CosineAnnealingLR, Error> {
+        if t_max == 0 {
+            return invalid("CosineAnnealingLR with t_max 0: it must be 1 or more");
+        }
+        Ok(CosineAnnealingLR { base: optimizer.lr()?, t_max, eta_min, count: 0 })
+    }
+
+    fn rate(&self, steps: u64) -> f64 {
+        let angle = steps as f64 / self.t_max as f64 * PI;
+        self.eta_min + 0.5 * (self.base - self.eta_min) * (1.0 + angle.cos())
+    }
+}
+
+/// Rises from `max_lr / div_factor` to `max_lr` in the share `pct_start` of the steps, and falls to
+/// the first rate divided by `final_div_factor` in the others, on straight lines.
+///
+/// ```
+/// # use gradiff_nn::optim::{LRScheduler, OneCycleLR, Optimizer, SGD};
+/// # use gradiff_tensor::Tensor;
+/// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+/// let schedule = OneCycleLR::new(&mut optimizer, 8.0, 8.0, 2.0, 10, 0.5)?;
+/// assert_eq!(optimizer.lr()?, 1.0);
+/// assert_eq!([0, 5, 10].map(|steps| schedule.lr_after(steps)), [1.0, 8.0, 0.5]);
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OneCycleLR {
+    max_lr: f64,
+    initial_lr: f64,
+    min_lr: f64,
+    /// The number of steps up.
+    rising: f64,
+    /// The number of steps down.
+    falling: f64,
+    count: u64,
+}
+
+impl OneCycleLR {
+    /// Creates a schedule, and sets the first rate.
+    /// # Errors
+    /// If `pct_start` is not above 0 and below 1, there is no step, or a rate is not finite or
+    /// negative.
+    pub fn new(
+        optimizer: &mut dyn Optimizer,
+        max_lr: f64,
+        div_factor: f64,
+        final_div_factor: f64,
+        total_steps: u64,
+        pct_start: f64,
+    ) -> Result<OneCycleLR, Error> {
+        if !(0.0 < pct_start && pct_start < 1.0) || total_steps == 0 {
+            return invalid(format!(
+                "OneCycleLR of {total_steps} steps with pct_start {pct_start}: there must be a \
+                 step, and the share must be above 0 and below 1"
+            ));
+        }
+        let initial_lr = max_lr / div_factor;
+        let min_lr = initial_lr / final_div_factor;
+        let rising = total_steps as f64 * pct_start;
+        let falling = total_steps as f64 - rising;
+        let schedule = OneCycleLR { max_lr, initial_lr, min_lr, rising, falling, count: 0 };
+        optimizer.set_lr(schedule.rate(0))?;
+        Ok(schedule)
+    }
+
+    fn rate(&self, steps: u64) -> f64 {
+        let steps = steps as f64;
+        let between = |start: f64, end: f64, share: f64| start + (end - start) * share;
+        match steps < self.rising {
+            true => between(self.initial_lr, self.max_lr, steps / self.rising),
+            false => {
+                // After the last step the rate stays.
+                let share = ((steps - self.rising) / self.falling).min(1.0);
+                between(self.max_lr, self.min_lr, share)
+            }
+        }
+    }
+}
+
+/// Implements the trait for schedules with a count and a function `rate` of it.
+macro_rules! schedules {
+    ($($schedule:ident)*) => {$(
+        impl LRScheduler for $schedule {
+            fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<(), Error> {
+                self.count += 1;
+                optimizer.set_lr(self.rate(self.count))
+            }
+
+            fn lr_after(&self, steps: u64) -> f64 {
+                self.rate(steps)
+            }
+        }
+    )*};
+}
+
+schedules! { StepLR MultiStepLR CosineAnnealingLR OneCycleLR }
+
+/// The change of a metric that [`ReduceLROnPlateau`] takes as better.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Metric {
+    /// Lower than the best by this share of it.
+    MinRelative(f64),
+    /// Lower than the best by this amount.
+    MinAbsolute(f64),
+    /// Higher than the best by this share of it.
+    MaxRelative(f64),
+    /// Higher than the best by this amount.
+    MaxAbsolute(f64),
+}
+
+/// Multiplies the rate by a factor when a metric was not better for more than `patience` steps.
+///
+/// ```
+/// # use gradiff_nn::optim::{Optimizer, ReduceLROnPlateau, SGD};
+/// # use gradiff_tensor::Tensor;
+/// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+/// let mut schedule = ReduceLROnPlateau::default().factor(0.5).patience(1);
+/// for loss in [3.0, 2.0, 2.0, 2.0] {
+///     schedule.step(&mut optimizer, loss)?;
+/// }
+/// assert_eq!(optimizer.lr()?, 0.5);
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReduceLROnPlateau {
+    metric: Metric,
+    factor: f64,
+    patience: u64,
+    best: Option<f64>,
+    bad_steps: u64,
+}
+
+impl Default for ReduceLROnPlateau {
+    /// Lower by 1e-4 of the best is better; the factor is 0.1, the patience 10.
+    fn default() -> ReduceLROnPlateau {
+        ReduceLROnPlateau {
+            metric: Metric::MinRelative(1e-4),
+            factor: 0.1,
+            patience: 10,
+            best: None,
+            bad_steps: 0,
+        }
+    }
+}
+
+impl ReduceLROnPlateau {
+    /// Sets the change that is better.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Metric, Optimizer, ReduceLROnPlateau, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+    /// let schedule = ReduceLROnPlateau::default().metric(Metric::MaxAbsolute(0.01));
+    /// let mut schedule = schedule.factor(0.5).patience(0);
+    /// schedule.step(&mut optimizer, 0.9)?;
+    /// schedule.step(&mut optimizer, 0.905)?;
+    /// assert_eq!(optimizer.lr()?, 0.5);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    #[must_use]
+    pub fn metric(self, metric: Metric) -> ReduceLROnPlateau {
+        ReduceLROnPlateau { metric, ..self }
+    }
+
+    /// Sets the factor.
+    #[must_use]
+    pub fn factor(self, factor: f64) -> ReduceLROnPlateau {
+        ReduceLROnPlateau { factor, ..self }
+    }
+
+    /// Sets the number of steps that may be no better.
+    #[must_use]
+    pub fn patience(self, patience: u64) -> ReduceLROnPlateau {
+        ReduceLROnPlateau { patience, ..self }
+    }
+
+    fn is_better(&self, current: f64) -> bool {
+        let Some(best) = self.best else { return !current.is_nan() };
+        match self.metric {
+            Metric::MinRelative(share) => current < best * (1.0 - share),
+            Metric::MinAbsolute(amount) => current < best - amount,
+            Metric::MaxRelative(share) => best * (1.0 + share) < current,
+            Metric::MaxAbsolute(amount) => best + amount < current,
+        }
+    }
+
+    /// Takes the metric after a step, and lowers the rate of the optimiser if it is time.
+    /// # Errors
+    /// If the rate cannot be read, or is not finite in f32.
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer, current: f64) -> Result<(), Error> {
+        match self.is_better(current) {
+            true => (self.best, self.bad_steps) = (Some(current), 0),
+            false => self.bad_steps += 1,
+        }
+        if self.patience < self.bad_steps {
+            optimizer.set_lr(optimizer.lr()? * self.factor)?;
+            self.bad_steps = 0;
+        }
+        Ok(())
+    }
+}
