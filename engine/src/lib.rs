@@ -63,3 +63,8 @@ pub use gradiff_view as view;
 
 /// Rewrite rules, the driver that applies them, and bounds of nodes.
 pub use gradiff_rewrite as rewrite;
+
+/// The programs of `nn/README.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../nn/README.md")]
+pub struct ProgramsOfNn;
