@@ -28,7 +28,7 @@
 
 pub use gradiff_tensor::{
     Axes, Conv, Element, Engine, Error, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn,
-    Scalar, Tensor, Training, default_device, keepdim, realize,
+    Reduction, Scalar, Scattered, Tensor, Training, default_device, keepdim, realize,
 };
 
 /// The lazy tensor, and the engines that compute it.

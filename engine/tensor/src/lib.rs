@@ -41,7 +41,7 @@ pub use element::Element;
 pub use engine::Engine;
 pub use error::Error;
 pub use gradiff_runtime::default_device;
-pub use methods::{Conv, PerAxis, Pool};
+pub use methods::{Conv, PerAxis, Pool, Reduction, Scattered};
 pub use operand::Operand;
 pub use plan::{Plan, PlannedKernel};
 pub use promotion::promote;
