@@ -218,7 +218,7 @@ const ROWS: [Row; 45] = {
             shares_of_writes(call, &is_kept, g)
         }),
         Call("scatter_extreme", 5, |call, g| {
-            let is_kept = call.source(0).cmpeq(call.value())?.and(&call.source(4))?;
+            let is_kept = call.source(0).cmpeq(call.value())?.and(call.source(4))?;
             shares_of_writes(call, &is_kept, g)
         }),
         Call("binary_crossentropy_logits", 2, |call, g| {
