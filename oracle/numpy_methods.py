@@ -143,7 +143,7 @@ def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad)
 
 
 # The methods whose sources are promoted first.
-PROMOTED = {"matmul", "conv2d", "conv_transpose2d"}
+PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d"}
 def wide(function):
     """A function of floats, computed in the longest float and rounded once."""
     def call(*sources, **arguments):
@@ -358,7 +358,163 @@ def truth(function, dtype):
         x != 0, axis=tuple(axes), keepdims=keepdim).astype(dtype)
 
 
+def statistic(function):
+    """A function of floats along axes, computed in the longest float and rounded once."""
+    def call(x, axes, **arguments):
+        wide = x.astype(np.float64).astype(np.longdouble)
+        return rounded(function(wide, tuple(axes), **arguments), x.dtype)
+    return call
+
+
+def variance(x, axes, keepdim, correction):
+    squares = (x - x.mean(axis=axes, keepdims=True)) ** 2
+    count = math.prod(x.shape[axis] for axis in axes)
+    return squares.sum(axis=axes, keepdims=keepdim) / np.longdouble(max(0, count - correction))
+
+
+def layernorm(x, axes, eps):
+    difference = x - x.mean(axis=axes, keepdims=True)
+    square = (difference * difference).mean(axis=axes, keepdims=True)
+    return difference / np.sqrt(square + np.longdouble(np.float64(eps)))
+
+
+def largest_finite(x, axes):
+    most = x.max(axis=axes, keepdims=True, initial=-np.inf)
+    return np.where(np.isfinite(most), most, 0)
+
+
+def logsumexp(x, axes, keepdim):
+    most = largest_finite(x, axes)
+    found = np.log(np.exp(x - most).sum(axis=axes, keepdims=True)) + most
+    return found if keepdim else found.reshape(
+        [size for axis, size in enumerate(x.shape) if axis not in {a % x.ndim for a in axes}])
+
+
+def softmax(x, axes):
+    powers = np.exp(x - x.max(axis=axes, keepdims=True, initial=-np.inf))
+    return powers / powers.sum(axis=axes, keepdims=True)
+
+
+def log_softmax(x, axes):
+    shifted = x - x.max(axis=axes, keepdims=True, initial=-np.inf)
+    return shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True))
+
+
+def isclose(x, y, rtol, atol, equal_nan):
+    dtype = np.float64 if promoted([x, y]) == np.float64 else np.float32
+    x, y = x.astype(dtype), y.astype(dtype)
+    near = np.abs(x - y) <= dtype(atol) + dtype(rtol) * np.abs(y)
+    close = (np.isfinite(x) & np.isfinite(y) & near) | (np.isinf(x) & (x == y))
+    return close | (np.isnan(x) & np.isnan(y)) if equal_nan else close
+
+
+def linear(x, weight, bias):
+    dtype = promoted([x, weight, bias])
+    x, weight, bias = (a.astype(dtype).astype(wide_type(dtype)) for a in (x, weight, bias))
+    return ((x * weight if weight.ndim == 1 else np.matmul(x, weight)) + bias).astype(dtype)
+
+
+def scatter_reduce(x, index, src, axis, reduce, include_self):
+    mean = reduce == "mean"
+    names = {"bool": np.dtype(bool)}
+    wide = halves_wide(x.dtype) if reduce in ("sum", "prod", "mean") else names.get(
+        x.dtype.name, x.dtype)
+    groups = {}
+    for place in np.ndindex(*index.shape):
+        at = list(place)
+        at[axis] = int(index[place])
+        if 0 <= at[axis] < x.shape[axis]:
+            groups.setdefault(tuple(at), []).append(src[place])
+    out = x.copy()
+    function = {"sum": np.sum, "prod": np.prod, "mean": np.sum, "amax": np.max,
+                "amin": np.min}[reduce]
+    for at, group in groups.items():
+        group = np.array(([x[at]] if include_self else []) + group, dtype=x.dtype).astype(wide)
+        kwargs = {"dtype": wide} if reduce in ("sum", "prod", "mean") else {}
+        found = function(group, **kwargs)
+        out[at] = (found / wide.type(len(group)) if mean else found).astype(x.dtype)
+    return out
+
+
+def losses_of_classes(x, classes, axis, smoothing):
+    logs = np.moveaxis(log_softmax(x, axis), axis, -1)
+    inside = (0 <= classes) & (classes < logs.shape[-1])
+    picked = np.where(inside, classes, 0).astype(np.int64)[..., None]
+    found = np.where(inside, np.take_along_axis(logs, picked, -1)[..., 0], 0)
+    loss = -found
+    if smoothing:
+        loss = (1 - smoothing) * loss - logs.sum(axis=-1) * (smoothing / logs.shape[-1])
+    return loss
+
+
+def reduced(losses, reduction, count=None):
+    if reduction == "none":
+        return losses
+    total = losses.sum()
+    return total / np.longdouble(losses.size if count is None else count) if (
+        reduction == "mean") else total
+
+
+def longest(x):
+    return x.astype(np.float64).astype(np.longdouble)
+
+
+def cross_entropy(x, target, label_smoothing, reduction):
+    axis = 1 if x.ndim > 1 else 0
+    smoothing = np.longdouble(np.float64(label_smoothing))
+    if target.dtype.kind in "iu":
+        losses = losses_of_classes(longest(x), target, axis, smoothing)
+    else:
+        weights = (1 - smoothing) * longest(target) + smoothing / np.longdouble(x.shape[axis])
+        losses = -(log_softmax(longest(x), axis) * weights).sum(axis=axis)
+    return rounded(np.asarray(reduced(losses, reduction)), x.dtype)
+
+
+def sparse_categorical(x, classes, ignore_index, label_smoothing, reduction):
+    smoothing = np.longdouble(np.float64(label_smoothing))
+    losses = losses_of_classes(longest(x), classes, -1, smoothing)
+    kept = (classes.astype(object) != ignore_index).astype(bool) | (ignore_index == -1)
+    return rounded(np.asarray(reduced(np.where(kept, losses, 0), reduction, kept.sum())), x.dtype)
+
+
+def nll_loss(x, classes, weight, ignore_index, reduction):
+    values = np.moveaxis(longest(x), 1, -1)
+    inside = (0 <= classes) & (classes < values.shape[-1])
+    picked = np.where(inside, classes, 0).astype(np.int64)
+    kept = inside & (classes.astype(object) != ignore_index).astype(bool)
+    weights = np.where(kept, longest(weight)[picked], 0)
+    found = np.where(inside, np.take_along_axis(values, picked[..., None], -1)[..., 0], 0)
+    return rounded(np.asarray(reduced(-found * weights, reduction, weights.sum())), x.dtype)
+
+
+def binary_loss(function):
+    def call(x, y, reduction):
+        losses = function(longest(x), longest(y))
+        return rounded(np.asarray(reduced(losses, reduction)), promoted([x, y]))
+    return call
+
+
 METHODS = {
+    "scatter_reduce": scatter_reduce,
+    "cross_entropy": cross_entropy,
+    "sparse_categorical_crossentropy": sparse_categorical,
+    "nll_loss": nll_loss,
+    "binary_crossentropy": binary_loss(lambda x, y: -y * np.log(x) - (1 - y) * np.log(1 - x)),
+    "binary_crossentropy_logits": binary_loss(
+        lambda x, y: np.maximum(x, 0) - y * x + np.log1p(np.exp(-np.abs(x)))),
+    "mean": statistic(lambda x, axes, keepdim: x.mean(axis=axes, keepdims=keepdim)),
+    "var": statistic(variance),
+    "std": statistic(lambda *args, **options: np.sqrt(variance(*args, **options))),
+    "layernorm": statistic(layernorm),
+    "logsumexp": statistic(logsumexp),
+    "logcumsumexp": lambda x, axis: statistic(
+        lambda x, axes: np.logaddexp.accumulate(x, axis=axes[0]))(x, [axis]),
+    "softmax": lambda x, axis: statistic(softmax)(x, [axis]),
+    "log_softmax": lambda x, axis: statistic(log_softmax)(x, [axis]),
+    "softmin": lambda x, axis: statistic(softmax)(-x, [axis]),
+    "isclose": isclose,
+    "dot": matmul,
+    "linear": linear,
     "linspace": linspace,
     "arange_float": arange,
     "eye": lambda dtype, rows, columns: np.eye(rows, columns).astype(dtype),

@@ -212,7 +212,8 @@ impl Writer {
             Statement::Method { method, srcs, args } => {
                 self.head(Opcode::Method, *method as u8);
                 self.values(srcs);
-                args.iter().for_each(|arg| self.arg(arg));
+                let kinds = method.row().parameters.iter().map(|(_, kind)| *kind);
+                args.iter().zip(kinds).for_each(|(arg, kind)| self.arg(arg, kind));
             }
             Statement::Contiguous { src } => self.source(Opcode::Contiguous, *src),
             Statement::Realize { src } => self.source(Opcode::Realize, *src),
@@ -230,7 +231,7 @@ impl Writer {
         }
     }
 
-    fn arg(&mut self, arg: &Arg) {
+    fn arg(&mut self, arg: &Arg, kind: ArgKind) {
         match arg {
             Arg::Int(value) => self.signed(i128::from(*value)),
             Arg::Ints(values) => {
@@ -240,6 +241,11 @@ impl Writer {
             Arg::Flag(value) => self.bytes.push(u8::from(*value)),
             Arg::Number(value) => self.literal(value),
             Arg::DType(dtype) => self.bytes.push(*dtype as u8),
+            Arg::Word(word) => {
+                let ArgKind::Word(words) = kind else { panic!("{word} where {kind:?} is due") };
+                let number = words.iter().position(|listed| listed == word);
+                self.bytes.push(number.expect("the row lists the word") as u8);
+            }
         }
     }
 
@@ -594,6 +600,7 @@ impl<'a> Reader<'a> {
             ArgKind::Flag => Arg::Flag(self.byte() % 2 == 1),
             ArgKind::Number => Arg::Number(self.literal()),
             ArgKind::DType => Arg::DType(self.choice(&DType::ALL)),
+            ArgKind::Word(words) => Arg::Word(self.choice(words)),
         }
     }
 

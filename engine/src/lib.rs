@@ -28,8 +28,8 @@
 
 pub use gradiff_tensor::{
     Axes, Conv, Element, Ellipsis, Engine, Error, Index, Indices, NewAxis, Operand, PerAxis, Plan,
-    PlannedKernel, Pool, RandomOn, Scalar, Tensor, Training, default_device, keepdim, realize,
-    stepped,
+    PlannedKernel, Pool, RandomOn, Reduction, Scalar, Scattered, Tensor, Training, default_device,
+    keepdim, realize, stepped,
 };
 
 /// The lazy tensor, and the engines that compute it.

@@ -98,6 +98,7 @@ fn argument(arg: &Arg) -> Value {
         Arg::Flag(value) => json!(value),
         Arg::Number(value) => literal(value),
         Arg::DType(dtype) => json!({ "dtype": dtype.name() }),
+        Arg::Word(word) => json!(word),
     }
 }
 

@@ -196,6 +196,42 @@ const ROWS: &[(&str, &str)] = &[
     ("q = any a axes=[1] keepdim=true\ny = where q a 0.0", "a"),
     ("q = all a axes=[1] keepdim=true\ny = where q a 0.0", "a"),
     ("q = count_nonzero a axes=[1] keepdim=true\ny = mul q a", "a"),
+    ("y = mean a axes=[1] keepdim=true", "a"),
+    ("y = var a axes=[1] keepdim=false correction=1", "a"),
+    ("y = std a axes=[0,1] keepdim=false correction=0", "a"),
+    ("y = layernorm a axes=[1] eps=0.25", "a"),
+    ("q = layernorm f axes=[0,1] eps=1e-5\ny = mul q p", "fp"),
+    ("y = logsumexp a axes=[0] keepdim=false", "a"),
+    ("y = logsumexp f axes=[0,1] keepdim=false", "f"),
+    ("y = logcumsumexp a axis=1", "a"),
+    ("y = logcumsumexp f axis=1", "f"),
+    ("y = softmax a axis=1", "a"),
+    ("y = log_softmax f axis=0", "f"),
+    ("y = softmin a axis=-1", "a"),
+    ("q = isclose a b rtol=0.5 atol=0.5 equal_nan=false\ny = where q a b", "ab"),
+    ("y = dot a w", "aw"),
+    ("q = slice v starts=[0] stops=[2] steps=[1]\ny = linear a w q", "awv"),
+    ("q = slice v starts=[0] stops=[3] steps=[1]\ny = linear a q b", "avb"),
+    ("y = scatter_reduce a i w0 axis=1 reduce=sum include_self=false", "aw"),
+    ("y = scatter_reduce a i w0 axis=1 reduce=prod include_self=true", "aw"),
+    ("y = scatter_reduce a i w0 axis=1 reduce=mean include_self=true", "aw"),
+    ("y = scatter_reduce a i w0 axis=1 reduce=amin include_self=false", "aw"),
+    ("y = scatter_reduce a i w0 axis=1 reduce=amax include_self=true", "aw"),
+    ("y = cross_entropy a b label_smoothing=0.1 reduction=none", "ab"),
+    ("c = input i32[2] [2, 0]\ny = cross_entropy a c label_smoothing=0.25 reduction=mean", "a"),
+    (
+        "c = input i32[2] [2, 0]\n\
+         y = sparse_categorical_crossentropy f c ignore_index=0 label_smoothing=0.0 \
+         reduction=mean",
+        "f",
+    ),
+    (
+        "c = input i32[2] [2, 0]\nq = slice v starts=[1] stops=[4] steps=[1]\n\
+         y = nll_loss a c q ignore_index=-1 reduction=mean",
+        "av",
+    ),
+    ("q = abs a\ny = binary_crossentropy q b reduction=none", "ab"),
+    ("y = binary_crossentropy_logits f b reduction=sum", "fb"),
 ];
 
 fn program(text: &str) -> Program {

@@ -1,6 +1,7 @@
 //! Typing of elementwise functions. A number takes the dtype of the first source.
 
 use super::Args;
+use super::reduction::wide;
 use crate::geometry::broadcast;
 use crate::{DType, TensorType, literal_bits, promote};
 
@@ -43,6 +44,16 @@ pub(super) fn floats(srcs: &[&TensorType], _: Args<'_>) -> Result<TensorType, St
         broadcast("sources", &mut shape, &src.shape)?;
     }
     Ok(TensorType { dtype, shape })
+}
+
+/// The type of a comparison of two sources of floats within a distance.
+pub(super) fn close(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
+    let TensorType { dtype, shape } = floats(srcs, args)?;
+    for number in [args.number(0), args.number(1)] {
+        literal_bits(wide(dtype), &number)
+            .ok_or_else(|| format!("{number} is not representable in {}", wide(dtype).name()))?;
+    }
+    Ok(TensorType { dtype: DType::Bool, shape })
 }
 
 /// The type of a choice between a value and a number: that of the value, broadcast with the mask.

@@ -46,6 +46,19 @@ pub(super) fn scatter(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     }
 }
 
+pub(super) fn scatter_reduce(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let dtype = srcs[0].dtype;
+    let is_taken = match args.word(1) {
+        "mean" => dtype.is_float(),
+        "sum" | "prod" => dtype != DType::Bool,
+        _ => true,
+    };
+    match is_taken {
+        true => scatter(srcs, args),
+        false => Err(format!("it does not take {} for {}", dtype.name(), args.word(1))),
+    }
+}
+
 pub(super) fn scatter_add(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     match srcs[0].dtype {
         DType::Bool => Err("it does not take bool".to_string()),

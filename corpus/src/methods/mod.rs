@@ -11,6 +11,7 @@ mod creation;
 mod cumulative;
 mod elementwise;
 mod indexing;
+mod losses;
 mod movement;
 mod ordering;
 mod reduction;
@@ -31,6 +32,8 @@ pub enum Arg {
     Number(Literal),
     /// An element type.
     DType(DType),
+    /// One of the words that the row lists.
+    Word(&'static str),
 }
 
 /// The kind of an argument.
@@ -46,17 +49,26 @@ pub enum ArgKind {
     Number,
     /// [`Arg::DType`].
     DType,
+    /// [`Arg::Word`], one of these. `sum`, the plainest, is among them.
+    Word(&'static [&'static str]),
 }
 
-impl Arg {
-    /// Returns the kind.
-    pub fn kind(&self) -> ArgKind {
-        match self {
-            Arg::Int(_) => ArgKind::Int,
-            Arg::Ints(_) => ArgKind::Ints,
-            Arg::Flag(_) => ArgKind::Flag,
-            Arg::Number(_) => ArgKind::Number,
-            Arg::DType(_) => ArgKind::DType,
+/// The reductions of the losses of samples to one.
+pub const REDUCTIONS: &[&str] = &["none", "sum", "mean"];
+/// The functions of the elements that are scattered to a position.
+pub const SCATTERED: &[&str] = &["sum", "prod", "mean", "amax", "amin"];
+
+impl ArgKind {
+    /// Returns whether an argument is of the kind.
+    pub fn takes(self, arg: &Arg) -> bool {
+        match (self, arg) {
+            (ArgKind::Int, Arg::Int(_))
+            | (ArgKind::Ints, Arg::Ints(_))
+            | (ArgKind::Flag, Arg::Flag(_))
+            | (ArgKind::Number, Arg::Number(_))
+            | (ArgKind::DType, Arg::DType(_)) => true,
+            (ArgKind::Word(words), Arg::Word(word)) => words.contains(word),
+            _ => false,
         }
     }
 }
@@ -129,6 +141,17 @@ impl<'a> Args<'a> {
             found => panic!("argument {number} is {found:?}, not a dtype"),
         }
     }
+
+    /// Returns argument `number`, a word.
+    ///
+    /// # Panics
+    /// If it is of another kind, or missing.
+    pub fn word(self, number: usize) -> &'static str {
+        match self.0.get(number) {
+            Some(Arg::Word(word)) => word,
+            found => panic!("argument {number} is {found:?}, not a word"),
+        }
+    }
 }
 
 /// Returns the type of a method's result from those of its sources, or what is not allowed.
@@ -159,7 +182,7 @@ macro_rules! arity {
 /// sources, parameters, typing.
 macro_rules! methods {
     ($($(#[$doc:meta])* $variant:ident $name:literal $arity:tt
-        [$($parameter:ident: $kind:ident),*] $typing:path;)*) => {
+        [$($parameter:ident: $kind:ident $(($words:ident))?),*] $typing:path;)*) => {
         /// A method, a row of the table. New rows must be added at the end, so that encodings
         /// never change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -177,7 +200,7 @@ macro_rules! methods {
                 const ROWS: [Row; Method::ALL.len()] = [$(Row {
                     name: $name,
                     arity: arity!($arity),
-                    parameters: &[$((stringify!($parameter), ArgKind::$kind)),*],
+                    parameters: &[$((stringify!($parameter), ArgKind::$kind $(($words))?)),*],
                     typing: $typing,
                 }),*];
                 &ROWS[self as usize]
@@ -479,6 +502,76 @@ methods! {
     /// Replaces the elements that `slice` keeps by those of the second source, which is broadcast
     /// to the shape of the slice. The dtypes are equal. No gradient flows through it.
     AssignSlice "assign_slice" 2 [starts: Ints, stops: Ints, steps: Ints] movement::assign_slice;
+    // Statistics, of floats. f16 and bf16 are computed in f32 and rounded once.
+    /// The sum of the elements along `axes` divided by their number; NaN of no elements.
+    Mean "mean" 1 [axes: Ints, keepdim: Flag] reduction::float;
+    /// The sum of the squares of the differences from the mean along `axes`, divided by the number
+    /// of elements less `correction`, or by 0 if that is negative. Differences, squares and sum are
+    /// each rounded, or later.
+    Var "var" 1 [axes: Ints, keepdim: Flag, correction: Int] reduction::float;
+    /// The square root of `var`.
+    Std "std" 1 [axes: Ints, keepdim: Flag, correction: Int] reduction::float;
+    /// The differences from the mean along `axes`, divided by the square root of `eps` plus the
+    /// mean of their squares, or multiplied by its inverse. `eps` takes the dtype that it is
+    /// computed in, and is finite and not negative.
+    LayerNorm "layernorm" 1 [axes: Ints, eps: Number] reduction::normalized;
+    /// `log(sum of e^x)` along `axes`, as if elements were counted from the largest, so that no
+    /// power overflows: within an ulp and the error of the logarithm of a sum of powers of which
+    /// the largest is 1. -inf if there is no larger element, inf if one is inf.
+    LogSumExp "logsumexp" 1 [axes: Ints, keepdim: Flag] reduction::float;
+    /// `logsumexp` of the elements up to each position along an axis.
+    LogCumSumExp "logcumsumexp" 1 [axis: Int] reduction::float_axis;
+    /// `e^x` divided by its sum along an axis, as if elements were counted from the largest: within
+    /// 4 ulps, the error of the sum, and a rounding of the difference from the largest. NaN along
+    /// an axis whose largest element is infinite.
+    Softmax "softmax" 1 [axis: Int] reduction::float_axis;
+    /// The logarithm of `softmax`: the difference from the largest element, less the logarithm of
+    /// the sum of powers.
+    LogSoftmax "log_softmax" 1 [axis: Int] reduction::float_axis;
+    /// `softmax` of `-x`.
+    Softmin "softmin" 1 [axis: Int] reduction::float_axis;
+    /// True where `|x - y| <= atol + rtol * |y|` for finite x and y, where infinities are equal,
+    /// and where both are NaN if `equal_nan`. Floats, promoted and broadcast; f16 and bf16 are
+    /// compared in f32. The numbers take the dtype that it is computed in.
+    IsClose "isclose" 2 [rtol: Number, atol: Number, equal_nan: Flag] elementwise::close;
+    // Layers.
+    /// As `matmul`.
+    Dot "dot" 2 [] windows::matmul;
+    /// The matrix product of x and a weight [.., k, n], plus a bias, which is broadcast; the
+    /// product of elements, which are broadcast, for a weight of one axis. Sources x, weight, bias.
+    /// Floats, promoted; f16 and bf16 are computed in f32 and rounded once.
+    Linear "linear" 3 [] windows::linear;
+    /// As `scatter`, but the position gets the sum, product, mean, largest or smallest of the
+    /// elements whose index names it; also of what is there, if `include_self` or if there is no
+    /// other. Sums and products are computed as `sum` and `prod` and cast back; means, of floats
+    /// alone, are computed in f32 for f16 and bf16. Sums and products not of bool.
+    ScatterReduce "scatter_reduce" 3 [axis: Int, reduce: Word(SCATTERED), include_self: Flag]
+        indexing::scatter_reduce;
+    // Losses, of floats. f16 and bf16 are computed in f32 and rounded once. `reduction` gives the
+    // losses of samples, their sum, or their mean. `label_smoothing` is 0 to 1.
+    /// The negative sum of the logarithms of the shares (`log_softmax` along the classes, axis 1,
+    /// or 0 of a vector) times the weights of the classes: `1 - label_smoothing` for that of the
+    /// second source, integers, and `label_smoothing / classes` for each, not if that is 0. A
+    /// second source of the shape and dtype of the first has the probabilities of the classes
+    /// instead of 1 and 0.
+    CrossEntropy "cross_entropy" 2 [label_smoothing: Number, reduction: Word(REDUCTIONS)]
+        losses::cross_entropy;
+    /// `cross_entropy` of integers along the last axis. Samples of the class `ignore_index`, unless
+    /// it is -1, have the loss 0 and do not count in the mean.
+    SparseCategoricalCrossEntropy "sparse_categorical_crossentropy" 2
+        [ignore_index: Int, label_smoothing: Number, reduction: Word(REDUCTIONS)]
+        losses::sparse_categorical;
+    /// The negative element of the class along axis 1 times the weight of the class, both 0 for a
+    /// class out of range; 0 for `ignore_index`. The mean is the sum divided by that of the weights
+    /// of the samples. Sources x, classes, a weight for each class of x's dtype.
+    NllLoss "nll_loss" 3 [ignore_index: Int, reduction: Word(REDUCTIONS)] losses::nll;
+    /// `-y * log(x) - (1 - y) * log(1 - x)`: the differences, logarithms and products are each
+    /// rounded, or later. Sources x, y. Floats, promoted and broadcast.
+    BinaryCrossEntropy "binary_crossentropy" 2 [reduction: Word(REDUCTIONS)] losses::binary;
+    /// `max(x, 0) - y * x + log(1 + e^-|x|)`, which is `binary_crossentropy` of `sigmoid(x)`, as
+    /// that.
+    BinaryCrossEntropyLogits "binary_crossentropy_logits" 2 [reduction: Word(REDUCTIONS)]
+        losses::binary;
 }
 
 impl Method {
@@ -505,8 +598,9 @@ impl Method {
                 row.arity
             ));
         }
-        let kinds = row.parameters.iter().map(|(_, kind)| *kind);
-        if !args.iter().map(Arg::kind).eq(kinds) {
+        let mut kinds = row.parameters.iter().zip(args);
+        let fits = kinds.all(|((_, kind), arg)| kind.takes(arg));
+        if !fits || row.parameters.len() != args.len() {
             return Err(format!("{} with {args:?}: it takes {:?}", row.name, row.parameters));
         }
         let found = (row.typing)(srcs, Args(args)).map_err(|why| format!("{}: {why}", row.name))?;

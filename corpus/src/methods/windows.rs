@@ -34,6 +34,23 @@ pub(super) fn matmul(srcs: &[&TensorType], _: Args<'_>) -> Result<TensorType, St
     Ok(TensorType { dtype, shape })
 }
 
+/// The type of a product with a weight, plus a bias.
+pub(super) fn linear(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
+    srcs.iter().try_for_each(|src| super::reduction::check_float(src.dtype))?;
+    let (x, weight, bias) = (srcs[0], srcs[1], srcs[2]);
+    let mut shape = match weight.shape.len() {
+        1 => {
+            let mut shape = x.shape.clone();
+            geometry::broadcast("x and weight", &mut shape, &weight.shape)?;
+            shape
+        }
+        _ => matmul(&[x, weight], args)?.shape,
+    };
+    geometry::broadcast("product and bias", &mut shape, &bias.shape)?;
+    let dtype = promote(promote(x.dtype, weight.dtype), bias.dtype);
+    Ok(TensorType { dtype, shape })
+}
+
 /// Returns the numbers of an argument, one for each of `rank` axes and none below `least`.
 fn numbers(list: &[i64], rank: usize, least: i64) -> Result<Vec<usize>, String> {
     if list.len() != rank || list.iter().any(|number| *number < least) {

@@ -138,6 +138,7 @@ fn write_method(
             Arg::Flag(value) => write!(f, "{value}")?,
             Arg::Number(value) => write!(f, "{value}")?,
             Arg::DType(dtype) => write!(f, "{}", dtype.name())?,
+            Arg::Word(word) => write!(f, "{word}")?,
         }
     }
     Ok(())

@@ -238,6 +238,13 @@ fn arg(cursor: &mut Cursor<'_>, kind: ArgKind) -> Result<Arg, ParseError> {
         },
         ArgKind::Number => Arg::Number(cursor.need_literal()?),
         ArgKind::DType => Arg::DType(dtype(cursor)?),
+        ArgKind::Word(words) => {
+            let start = *cursor;
+            let allowed = words.join(", ");
+            let word = cursor.word(&allowed)?;
+            let found = words.iter().copied().find(|listed| *listed == word);
+            Arg::Word(found.ok_or_else(|| start.expected(&allowed))?)
+        }
     })
 }
 

@@ -9,7 +9,7 @@ use gradiff_corpus::{
 
 use super::forward::Scheme;
 use super::labels::{Group, Labels};
-use super::rule::{Rule, rule};
+use super::rule::{Rule, rule, scattered};
 use super::scalars::{Function, Id, Scalars, WIDE};
 use super::{decisions, forward};
 use crate::cast::cast;
@@ -28,7 +28,7 @@ type Ids = Rc<Vec<Id>>;
 pub(super) struct Elements<'a> {
     pub(super) statements: &'a [Statement],
     pub(super) values: &'a [Option<Value>],
-    scheme: Scheme,
+    pub(super) scheme: Scheme,
     pub(super) scalars: Scalars,
     /// Roundings of the gradients that the elements depend on.
     pub(super) inner_roundings: f64,
@@ -37,12 +37,12 @@ pub(super) struct Elements<'a> {
 }
 
 /// The sources of an elementwise statement, broadcast.
-struct Broadcast {
+pub(super) struct Broadcast {
     sources: Vec<Ids>,
 }
 
 impl Broadcast {
-    fn at(&self, position: usize) -> Vec<Id> {
+    pub(super) fn at(&self, position: usize) -> Vec<Id> {
         let element = |ids: &Ids| if ids.len() == 1 { ids[0] } else { ids[position] };
         self.sources.iter().map(element).collect()
     }
@@ -95,7 +95,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Returns the elements of an operand in a float dtype.
-    fn operand(&mut self, operand: &Operand, dtype: DType) -> Check<Ids> {
+    pub(super) fn operand(&mut self, operand: &Operand, dtype: DType) -> Check<Ids> {
         match operand {
             Operand::Literal(value) => {
                 let cell = cast(dtype, WIDE, literal_cell(dtype, value)?);
@@ -113,7 +113,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Broadcasts operands to a shape.
-    fn broadcast(
+    pub(super) fn broadcast(
         &mut self,
         operands: &[Operand],
         dtype: DType,
@@ -342,10 +342,16 @@ impl<'a> Elements<'a> {
             }
             Rule::Function => self.function(method, srcs, args, value)?,
             Rule::Positions(positions) => self.positions(positions, srcs, args)?,
+            Rule::Statistic => self.statistic(method, srcs[0], args, value)?,
+            Rule::Loss => self.loss(method, srcs, args, value)?,
+            Rule::Affine => self.affine(srcs, args, value)?,
             Rule::Running(running) => self.running(running, srcs[0], args, value)?,
-            Rule::Sums | Rule::Means | Rule::Pairs | Rule::Extremes { .. } => {
-                self.grouped(method, srcs, args, value)?
-            }
+            Rule::Sums
+            | Rule::Means
+            | Rule::Pairs
+            | Rule::Products
+            | Rule::Scattered
+            | Rule::Extremes { .. } => self.grouped(method, srcs, args, value)?,
         }))
     }
 
@@ -404,7 +410,10 @@ impl<'a> Elements<'a> {
         args: Args<'_>,
         value: &Value,
     ) -> Check<Vec<Id>> {
-        let rule = rule(method);
+        let rule = match rule(method) {
+            Rule::Scattered => scattered(args.word(1)),
+            rule => rule,
+        };
         let mut labels = Labels::new();
         let mut sources = Vec::with_capacity(srcs.len());
         for src in srcs {
@@ -434,6 +443,7 @@ impl<'a> Elements<'a> {
         let alone: Vec<Id> = group.pairs.iter().map(|(id, _)| *id).collect();
         match rule {
             Rule::Extremes { is_largest } => self.extreme(cell, &alone, is_largest),
+            Rule::Products => self.product(cell, &alone),
             Rule::Means => {
                 let weight = self.scalars.constant(1.0 / group.count as f64);
                 let pairs: Vec<(Id, Id)> = alone.iter().map(|id| (*id, weight)).collect();

@@ -186,6 +186,21 @@ fn method(
             1 => sources[2],
             _ => s.sub(sources[1], x),
         },
+        Method::BinaryCrossEntropyLogits if number == 0 => {
+            let share = s.method(Method::Sigmoid, x);
+            s.sub(share, sources[1])
+        }
+        Method::BinaryCrossEntropyLogits => s.neg(x),
+        Method::BinaryCrossEntropy if number == 0 => {
+            let (rest, complement) = (s.sub(Id::ONE, sources[1]), s.sub(Id::ONE, x));
+            let (first, second) = (s.div(sources[1], x), s.div(rest, complement));
+            s.sub(second, first)
+        }
+        Method::BinaryCrossEntropy => {
+            let complement = s.sub(Id::ONE, x);
+            let (first, second) = (s.method(Method::Log, x), s.method(Method::Log, complement));
+            s.sub(second, first)
+        }
         Method::LogAddExp => {
             let exponent = s.sub(sources[number], result);
             s.method(Method::Exp, exponent)

@@ -81,7 +81,7 @@ impl Labels {
             record(&mut pairs.iter().map(known).filter(is_term), pairs.len())
         };
         let cells = match method {
-            Method::Min => {
+            Method::Min | Method::Mean => {
                 let (axes, keepdim) = (call.args.ints(0), call.args.flag(1));
                 let value =
                     reduction::over_axes(call.srcs[0], axes, keepdim, |group| Ok(alone(group)))?;
@@ -101,7 +101,13 @@ impl Labels {
                     indexing::scattered(call, |old, written| alone(&[&[old], written].concat()))?;
                 value.cells.to_vec()
             }
-            Method::Matmul => products::matmul_by(call, &paired)?.cells.to_vec(),
+            Method::ScatterReduce => {
+                let value = indexing::scattered(call, |old, written| {
+                    alone(&indexing::scattered_elements(call, old, written))
+                })?;
+                value.cells.to_vec()
+            }
+            Method::Matmul | Method::Dot => products::matmul_by(call, &paired)?.cells.to_vec(),
             Method::Conv2d => products::convolution_by(call, &paired)?.cells.to_vec(),
             Method::ConvTranspose2d => {
                 products::transposed_convolution_by(call, &paired)?.cells.to_vec()

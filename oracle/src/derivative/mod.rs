@@ -22,9 +22,11 @@ mod forward;
 mod functions;
 mod kinks;
 mod labels;
+mod losses;
 mod rule;
 mod running;
 mod scalars;
+mod statistics;
 
 use gradiff_corpus::{DType, Statement, ValueId};
 

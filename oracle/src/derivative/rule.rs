@@ -28,6 +28,16 @@ pub(super) enum Rule {
     Running(Running),
     /// Elements of the source at positions, which another method gives.
     Positions(Method),
+    /// A formula of the elements along axes, a row of `statistics`.
+    Statistic,
+    /// Losses of samples, reduced.
+    Loss,
+    /// Sums, products, means or extremes of groups, as an argument tells.
+    Scattered,
+    /// Products of groups.
+    Products,
+    /// Sums of products of the first two sources, plus the third.
+    Affine,
 }
 
 /// A function of the elements so far.
@@ -39,6 +49,18 @@ pub(super) enum Running {
     Largest,
     /// As [`Rule::Extremes`].
     Smallest,
+    /// The logarithm of the sum of powers.
+    LogOfPowers,
+}
+
+/// Returns the rule of the elements that are scattered to a position.
+pub(super) fn scattered(reduce: &str) -> Rule {
+    match reduce {
+        "sum" => Rule::Sums,
+        "prod" => Rule::Products,
+        "mean" => Rule::Means,
+        _ => Rule::Extremes { is_largest: reduce == "amax" },
+    }
 }
 
 /// Returns the rule of a method.
@@ -53,8 +75,17 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::ScatterAdd => Rule::Sums,
         Method::MaxPool2d | Method::ScatterAmax => LARGEST,
         Method::Min => SMALLEST,
-        Method::AvgPool2d => Rule::Means,
-        Method::Matmul | Method::Conv2d | Method::ConvTranspose2d => Rule::Pairs,
+        Method::AvgPool2d | Method::Mean => Rule::Means,
+        Method::Var | Method::Std | Method::LayerNorm => Rule::Statistic,
+        Method::LogSumExp | Method::Softmax | Method::LogSoftmax => Rule::Statistic,
+        Method::Softmin => Rule::Statistic,
+        Method::LogCumSumExp => Rule::Running(Running::LogOfPowers),
+        Method::Linear => Rule::Affine,
+        Method::ScatterReduce => Rule::Scattered,
+        Method::CrossEntropy | Method::SparseCategoricalCrossEntropy => Rule::Loss,
+        Method::NllLoss | Method::BinaryCrossEntropy => Rule::Loss,
+        Method::BinaryCrossEntropyLogits => Rule::Loss,
+        Method::Matmul | Method::Dot | Method::Conv2d | Method::ConvTranspose2d => Rule::Pairs,
         Method::MaskedFill => Rule::Selection,
         Method::Sort => Rule::Positions(Method::Argsort),
         Method::Topk => Rule::Positions(Method::TopkIndices),
@@ -63,6 +94,7 @@ pub(super) fn rule(method: Method) -> Rule {
             Rule::Constant
         }
         Method::IsNan | Method::IsInf | Method::IsFinite => Rule::Constant,
+        Method::IsClose => Rule::Constant,
         Method::Linspace | Method::ArangeFloat | Method::Eye | Method::Tri => Rule::Constant,
         Method::OneHot | Method::Argsort | Method::TopkIndices => Rule::Constant,
         Method::Assign | Method::AssignSlice => Rule::Constant,

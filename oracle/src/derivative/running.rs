@@ -1,11 +1,12 @@
 //! Functions of the elements so far along an axis.
 
-use gradiff_corpus::{Args, ValueId};
+use gradiff_corpus::{Args, Method, ValueId};
 
 use super::decisions::shares;
 use super::elements::{Elements, wide_cells};
 use super::rule::Running;
-use super::scalars::Id;
+use super::scalars::{Function, Id};
+use super::statistics::log_of_powers;
 use crate::cell::Reason;
 use crate::evaluate::get;
 use crate::infer::{Check, resolve_axis};
@@ -46,6 +47,13 @@ impl Elements<'_> {
                 Running::Product if number == 0 => self.copy(cell, ids[at]),
                 Running::Product => {
                     self.scalars.covered_terms(cell, &[(found[at - stride], ids[at])])
+                }
+                Running::LogOfPowers if number < DIRECT => {
+                    log_of_powers(&mut self.scalars, cell, &so_far)
+                }
+                Running::LogOfPowers => {
+                    let function = Function::Method(Method::LogAddExp);
+                    self.scalars.covered_call(cell, function, &so_far)
                 }
                 Running::Largest | Running::Smallest => {
                     let shares = shares(&self.scalars, &so_far, running == Running::Largest);

@@ -1,5 +1,6 @@
 //! Elementwise functions whose results are exact, or rounded once.
 
+use std::cmp::Ordering;
 use std::rc::Rc;
 
 use gradiff_corpus::{DType, Shape, literal_bits};
@@ -37,7 +38,7 @@ fn number(
     }))
 }
 
-fn require(is_met: bool, dtype: DType, allowed: &str) -> Check<()> {
+pub(super) fn require(is_met: bool, dtype: DType, allowed: &str) -> Check<()> {
     match is_met {
         true => Ok(()),
         false => Err(format!("{} is not allowed: it takes {allowed}", dtype.name())),
@@ -53,7 +54,7 @@ pub(crate) fn literal(dtype: DType, call: Call<'_>, number: usize) -> Check<Cell
 }
 
 /// Returns the dtype in which a function of floats is computed.
-pub(super) fn wide(dtype: DType) -> DType {
+pub(crate) fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
@@ -246,6 +247,49 @@ fn remainder(x: Cell, y: Cell) -> Cell {
 /// The smallest magnitude within the bounds.
 fn magnitude_from(x: Real) -> f64 {
     if x.may_be_zero() { 0.0 } else { x.lower().abs().min(x.upper().abs()) }
+}
+
+/// True where the distance of x and y is at most `atol + rtol * |y|`, computed in the wide dtype.
+pub(super) fn is_close(call: Call<'_>) -> Check<Value> {
+    let equal_nan = call.args.flag(2);
+    let dtype = call.srcs.iter().map(|src| src.dtype).reduce(promote).unwrap_or(DType::F32);
+    let (rtol, atol) = (literal(wide(dtype), call, 0)?, literal(wide(dtype), call, 1)?);
+    let found = each(call, |dtype, cells| {
+        let [x, y] = [0, 1].map(|i| cast(dtype, wide(dtype), cells[i]));
+        match close(wide(dtype), [x, y], [rtol, atol], equal_nan) {
+            Ok(is_close) => Cell::bool(is_close),
+            Err(reason) => Cell::Unspecified(reason),
+        }
+    })?;
+    Ok(found.map(DType::Bool, |cell| cell))
+}
+
+fn close(
+    dtype: DType,
+    [x, y]: [Cell; 2],
+    [rtol, atol]: [Cell; 2],
+    equal_nan: bool,
+) -> Result<bool, Reason> {
+    for cell in [x, y] {
+        match cell {
+            Cell::Unspecified(reason) => return Err(reason),
+            // In a wider type the number would be finite.
+            Cell::Inf { overflowed: true, .. } => return Err(Reason::Overflow),
+            Cell::Int(_) | Cell::Real(_) | Cell::Inf { .. } | Cell::Nan(_) => {}
+        }
+    }
+    match (x, y) {
+        (Cell::Nan(_), Cell::Nan(_)) => Ok(equal_nan),
+        (Cell::Nan(_), _) | (_, Cell::Nan(_)) => Ok(false),
+        (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) => Ok(x == y),
+        (Cell::Inf { .. }, _) | (_, Cell::Inf { .. }) => Ok(false),
+        _ => {
+            let distance = magnitude(arithmetic::add(dtype, x, neg(y)));
+            let limit = arithmetic::mul(dtype, rtol, magnitude(y));
+            let limit = arithmetic::add(dtype, atol, limit);
+            Ok(arithmetic::order(distance, limit)?.is_some_and(Ordering::is_le))
+        }
+    }
 }
 
 /// Applies a function to the elements of sources of floats, promoted from left to right, broadcast.

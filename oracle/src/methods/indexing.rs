@@ -3,7 +3,9 @@
 use gradiff_corpus::{DType, ReduceOp};
 
 use super::Call;
-use crate::arithmetic::max;
+use super::elementwise::wide;
+use super::reduction::min;
+use crate::arithmetic::{div, max};
 use crate::cast::cast;
 use crate::cell::{Cell, Reason};
 use crate::infer::{Check, limit, reduced, resolve_axis};
@@ -13,10 +15,10 @@ use crate::reduce::reduce;
 use crate::value::Value;
 
 /// The number of an element of an index, or the reason why it is unspecified.
-type Index = Result<i128, Reason>;
+pub(super) type Index = Result<i128, Reason>;
 
 /// Reads an index tensor.
-fn indices(index: &Value) -> Check<Vec<Index>> {
+pub(super) fn indices(index: &Value) -> Check<Vec<Index>> {
     if !index.dtype.is_int() {
         return Err(format!("an index of {}, not of integers", index.dtype.name()));
     }
@@ -128,6 +130,60 @@ pub(super) fn scatter_add(call: Call<'_>) -> Check<Value> {
         let total = reduce(ReduceOp::Sum, call.sums, dtype, &terms);
         cast(reduced(ReduceOp::Sum, dtype), dtype, total)
     })
+}
+
+/// Returns the elements that a position gets a function of.
+pub(crate) fn scattered_elements(call: Call<'_>, old: Cell, written: &[Cell]) -> Vec<Cell> {
+    let is_included = call.args.flag(2) || written.is_empty();
+    if is_included { [&[old], written].concat() } else { written.to_vec() }
+}
+
+/// The sum, product, mean, largest or smallest of the elements, and of what is there.
+pub(super) fn scatter_reduce(call: Call<'_>) -> Check<Value> {
+    let (dtype, reduce_by) = (call.srcs[0].dtype, call.args.word(1));
+    let is_taken = match reduce_by {
+        "mean" => dtype.is_float(),
+        "sum" | "prod" => dtype != DType::Bool,
+        _ => true,
+    };
+    if !is_taken {
+        return Err(format!("there is no {reduce_by} of {}", dtype.name()));
+    }
+    scattered(call, |old, written| {
+        let group = scattered_elements(call, old, written);
+        let total = |op| cast(reduced(op, dtype), dtype, reduce(op, call.sums, dtype, &group));
+        match reduce_by {
+            "sum" => total(ReduceOp::Sum),
+            "prod" => total(ReduceOp::Prod),
+            "mean" => {
+                let wide = wide(dtype);
+                let group: Vec<Cell> = group.iter().map(|cell| cast(dtype, wide, *cell)).collect();
+                let sum = reduce(ReduceOp::Sum, call.sums, wide, &group);
+                cast(wide, dtype, div(wide, sum, Cell::exact(group.len() as f64)))
+            }
+            _ => {
+                let pick = if reduce_by == "amax" { greater } else { min };
+                let (first, rest) = group.split_first().expect("a position has an element");
+                let extreme = rest.iter().fold(*first, |found, cell| pick(dtype, found, *cell));
+                if matches!(extreme, Cell::Nan(_)) { Cell::nan() } else { extreme }
+            }
+        }
+    })
+}
+
+fn greater(dtype: DType, a: Cell, b: Cell) -> Cell {
+    match (a, b) {
+        (Cell::Unspecified(_), _) => a,
+        (_, Cell::Unspecified(_)) => b,
+        (Cell::Int(x), Cell::Int(y)) => {
+            if integer::value(dtype, x) < integer::value(dtype, y) {
+                b
+            } else {
+                a
+            }
+        }
+        _ => max(a, b),
+    }
 }
 
 /// The largest of the elements and what is there.

@@ -8,12 +8,15 @@ mod creation;
 mod cumulative;
 pub(crate) mod elementary;
 pub(crate) mod elementwise;
+mod exponentials;
 pub(crate) mod indexing;
+pub(crate) mod losses;
 mod movement;
 mod ordering;
 pub(crate) mod pooling;
 pub(crate) mod products;
 pub(crate) mod reduction;
+pub(crate) mod statistics;
 
 use gradiff_corpus::{Args, Method};
 
@@ -138,6 +141,25 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::Any => ordering::any(call),
         Method::All => ordering::all(call),
         Method::CountNonzero => ordering::count_nonzero(call),
+        Method::Mean => statistics::mean(call),
+        Method::Var => statistics::variance(call),
+        Method::Std => statistics::deviation(call),
+        Method::LayerNorm => statistics::normalized(call),
+        Method::LogSumExp => exponentials::log_of_sum(call),
+        Method::LogCumSumExp => exponentials::log_of_running_sum(call),
+        Method::Softmax => exponentials::softmax(call),
+        Method::LogSoftmax => exponentials::log_softmax(call),
+        Method::Softmin => exponentials::softmin(call),
+        Method::IsClose => elementwise::is_close(call),
+        Method::Dot => products::matmul(call),
+        Method::Linear => products::linear(call),
+        Method::ScatterReduce => indexing::scatter_reduce(call),
+        Method::CrossEntropy => losses::cross_entropy(call),
+        Method::SparseCategoricalCrossEntropy => losses::sparse_categorical(call),
+        Method::NllLoss => losses::negative_log_likelihood(call),
+        Method::BinaryCrossEntropy | Method::BinaryCrossEntropyLogits => {
+            losses::binary(method, call)
+        }
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

@@ -3,6 +3,7 @@
 use gradiff_corpus::{DType, ReduceOp, Shape};
 
 use super::Call;
+use super::elementwise::{require, wide};
 use crate::arithmetic;
 use crate::cast::cast;
 use crate::cell::Cell;
@@ -50,6 +51,39 @@ fn dot(sums: SumDepth) -> impl Fn(DType, &[(Cell, Cell)]) -> Cell {
 /// The matrix product.
 pub(super) fn matmul(call: Call<'_>) -> Check<Value> {
     matmul_by(call, &dot(call.sums))
+}
+
+/// The product with a weight, plus a bias: computed in the wide dtype and rounded once.
+pub(super) fn linear(call: Call<'_>) -> Check<Value> {
+    let [x, weight, bias] = call.srcs[..] else { return Err("three sources".to_string()) };
+    let mut dtype = x.dtype;
+    for src in call.srcs {
+        require(src.dtype.is_float(), src.dtype, "floats")?;
+        dtype = promote(dtype, src.dtype);
+    }
+    let wide_dtype = wide(dtype);
+    let widened = |src: &Value| {
+        src.map(wide_dtype, |cell| cast(dtype, wide_dtype, cast(src.dtype, dtype, cell)))
+    };
+    let (x, weight, bias) = (widened(x), widened(weight), widened(bias));
+    let product = match weight.shape.len() {
+        1 => elementwise(&[&x, &weight], |cells| arithmetic::mul(wide_dtype, cells[0], cells[1]))?,
+        _ => matmul(Call { srcs: &[&x, &weight], ..call })?,
+    };
+    let sum =
+        elementwise(&[&product, &bias], |cells| arithmetic::add(wide_dtype, cells[0], cells[1]))?;
+    Ok(sum.map(dtype, |cell| cast(wide_dtype, dtype, cell)))
+}
+
+/// Applies a function to the elements of two sources of one dtype, which are broadcast.
+fn elementwise(srcs: &[&Value; 2], f: impl Fn([Cell; 2]) -> Cell) -> Check<Value> {
+    let [x, y] = srcs;
+    let shape = broadcast(&x.shape, &y.shape)?;
+    let positions = broadcast_positions(&x.shape, &shape)
+        .into_iter()
+        .zip(broadcast_positions(&y.shape, &shape));
+    let cells = positions.map(|(a, b)| f([x.cells[a], y.cells[b]])).collect();
+    Ok(Value::new(x.dtype, shape, cells))
 }
 
 /// The convolution.

@@ -90,7 +90,7 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
 }
 
 /// The rows.
-const ROWS: [Row; 43] = {
+const ROWS: [Row; 45] = {
     use Row::{Call, Unary};
     [
         Unary("abs", |x, _| x.sign()),
@@ -214,15 +214,16 @@ const ROWS: [Row; 43] = {
             call.each(&[&|| shares_of_maxima(&x, &value, axis, g)])
         }),
         Call("scatter_amax", 4, |call, g| {
-            let [target, index, src] = [0, 1, 2].map(|number| call.source(number));
-            let (value, axis) = (call.value(), call.axis(3)?);
-            let is_kept = target.cmpeq(&value)?.cast(g.dtype())?;
-            let is_written = src.cmpeq(&value.gather(axis, &index)?)?.cast(g.dtype())?;
-            // Each of the elements that equal the maximum has the same share.
-            let share = g.div(&is_kept.scatter_add(&index, &is_written, axis)?)?;
-            call.each(&[&|| is_kept.mul(&share), &|| Ok(share.clone()), &|| {
-                is_written.mul(&share.gather(axis, &index)?)
-            }])
+            let is_kept = call.source(0).cmpeq(call.value())?;
+            shares_of_writes(call, &is_kept, g)
+        }),
+        Call("scatter_extreme", 5, |call, g| {
+            let is_kept = call.source(0).cmpeq(call.value())?.and(call.source(4))?;
+            shares_of_writes(call, &is_kept, g)
+        }),
+        Call("binary_crossentropy_logits", 2, |call, g| {
+            let (x, y) = (call.source(0), call.source(1));
+            call.each(&[&|| g.mul(&x.logistic()?.sub(&y)?), &|| g.mul(&x.neg()?)])
         }),
     ]
 };
@@ -242,6 +243,23 @@ fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result
     let share = g.unsqueeze(-1)?.div(&is_maximum.sum(keepdim(-1))?)?;
     let gradient = is_maximum.mul(&share)?.sum(keepdim(axis))?;
     gradient.transpose(axis, -1)?.squeeze(-1)
+}
+
+/// The gradients of the extreme of the elements that are written to a position, and of what was
+/// there where `is_kept`: each of the elements that equal it has the same share.
+fn shares_of_writes(
+    call: &Call,
+    is_kept: &Tensor,
+    g: &Tensor,
+) -> Result<Vec<Option<Tensor>>, Error> {
+    let [index, src] = [1, 2].map(|number| call.source(number));
+    let (value, axis) = (call.value(), call.axis(3)?);
+    let is_kept = is_kept.cast(g.dtype())?;
+    let is_written = src.cmpeq(&value.gather(axis, &index)?)?.cast(g.dtype())?;
+    let share = g.div(&is_kept.scatter_add(&index, &is_written, axis)?)?;
+    call.each(&[&|| is_kept.mul(&share), &|| Ok(share.clone()), &|| {
+        is_written.mul(&share.gather(axis, &index)?)
+    }])
 }
 
 /// Refuses a `Function` node without a row, or with another number of sources.

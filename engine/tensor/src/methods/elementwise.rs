@@ -285,6 +285,41 @@ impl Tensor {
         x.add(&end?.sub(&x)?.mul(&weight?)?)?.cast(dtype)
     }
 
+    /// Returns whether `|x - y| <= atol + rtol * |y|`, as bool: for finite x and y; infinities are
+    /// close to equal ones, NaN to NaN if `equal_nan`. tinygrad's `rtol` is 1e-5, its `atol` 1e-8.
+    /// f16 and bf16 are compared in f32. Floats, promoted and broadcast.
+    /// # Errors
+    /// If a dtype is not a float, or shapes do not broadcast.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[3], &[1f32, 1.1, f32::NAN])?;
+    /// let y = Tensor::from_slice(&[3], &[1.000001f32, 1.0, f32::NAN])?;
+    /// assert_eq!(x.isclose(&y, 1e-5, 1e-8, false)?.to_text()?, "[true, false, false]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn isclose(
+        &self,
+        reference: impl Into<Operand>,
+        rtol: impl Into<Scalar>,
+        atol: impl Into<Scalar>,
+        equal_nan: bool,
+    ) -> Result<Tensor, Error> {
+        let (x, y) = self.float_pair("isclose", reference)?;
+        let dtype = wide(x.dtype());
+        let (x, y) = (x.cast(dtype)?, y.cast(dtype)?);
+        let limit = y.abs()?.mul(rtol.into())?.add(atol.into())?;
+        let distance = x.sub(&y)?.abs()?;
+        let is_near = distance.cmplt(&limit)?.or(&distance.cmpeq(&limit)?)?;
+        let is_finite = x.isfinite()?.and(&y.isfinite()?)?;
+        let is_infinite = x.isinf()?.and(&x.cmpeq(&y)?)?;
+        let is_close = is_finite.and(&is_near)?.or(&is_infinite)?;
+        match equal_nan {
+            true => is_close.or(&x.isnan()?.and(&y.isnan()?)?),
+            false => Ok(is_close),
+        }
+    }
+
     /// Promotes two operands of floats. Each keeps its shape.
     /// # Errors
     /// If a dtype is not a float.

@@ -135,6 +135,82 @@ impl Tensor {
         Ok(value.as_function("scatter_amax", &[self, index, src, &axis]))
     }
 
+    /// Returns `self` with each position along `axis` that `index` names replaced by a function of
+    /// the elements of `src` whose index names it, and of the element that is there, if
+    /// `include_self`. An index that is negative or not below the size of the axis changes nothing.
+    /// Sums and products of integers wrap at their own width; f16 and bf16 are computed in f32 and
+    /// rounded once. Means of floats, sums and products of all but bool.
+    /// # Errors
+    /// As [`scatter`](Tensor::scatter), and if the dtype has no such function.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Scattered, Tensor};
+    /// let x = Tensor::from_slice(&[3], &[1f32, 2.0, 3.0])?;
+    /// let index = Tensor::from_slice(&[3], &[2, 2, -1])?;
+    /// let src = Tensor::from_slice(&[3], &[7f32, 8.0, 9.0])?;
+    /// let mean = x.scatter_reduce(&index, &src, 0, Scattered::Mean, true)?;
+    /// assert_eq!(mean.to_text()?, "[1.0, 2.0, 6.0]");
+    /// let product = x.scatter_reduce(&index, &src, 0, Scattered::Prod, false)?;
+    /// assert_eq!(product.to_text()?, "[1.0, 2.0, 56.0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn scatter_reduce(
+        &self,
+        index: &Tensor,
+        src: &Tensor,
+        axis: i64,
+        reduce: Scattered,
+        include_self: bool,
+    ) -> Result<Tensor, Error> {
+        let dtype = self.dtype();
+        let is_taken = match reduce {
+            Scattered::Mean => dtype.is_float(),
+            Scattered::Sum | Scattered::Prod => dtype != DType::Bool,
+            Scattered::Amax | Scattered::Amin => true,
+        };
+        if !is_taken {
+            return invalid(format!("scatter_reduce by {reduce:?} of {self:?}: it has none"));
+        }
+        let hits = self.hits("scatter_reduce", index, src, axis)?;
+        // What is there counts where it is included, and where nothing is written.
+        let is_kept = match include_self {
+            true => Tensor::full(DType::Bool, self.shape(), true)?,
+            false => hits.mask.any(-1)?.not()?,
+        };
+        let wide = dtype.accumulator();
+        let kept =
+            |identity: Scalar| is_kept.where_(&self.cast(wide)?, &Tensor::scalar(wide, identity)?);
+        match reduce {
+            Scattered::Sum => {
+                let added = hits.sources(src, zero(dtype))?.cast(wide)?.sum(-1)?;
+                kept(zero(wide))?.add(&added)?.cast(dtype)
+            }
+            Scattered::Prod => {
+                let product = hits.sources(src, Scalar::Int(1))?.cast(wide)?.prod(-1)?;
+                kept(Scalar::Int(1))?.mul(&product)?.cast(dtype)
+            }
+            Scattered::Mean => {
+                let added = hits.sources(src, zero(dtype))?.cast(wide)?.sum(-1)?;
+                let count = hits.mask.cast(wide)?.sum(-1)?.add(&is_kept.cast(wide)?)?;
+                kept(zero(wide))?.add(&added)?.div(&count)?.cast(dtype)
+            }
+            Scattered::Amax | Scattered::Amin => {
+                // The order is turned by the sign of floats, and by the complement of others.
+                let turned = |x: &Tensor| match reduce {
+                    Scattered::Amin if dtype.is_float() => x.neg(),
+                    Scattered::Amin => x.not(),
+                    _ => Ok(x.clone()),
+                };
+                let least = smallest(dtype);
+                let largest = hits.sources(&turned(src)?, least)?.max(-1)?;
+                let there = is_kept.where_(&turned(self)?, &Tensor::scalar(dtype, least)?)?;
+                let value = turned(&there.maximum(&largest)?)?;
+                let axis = Tensor::scalar(DType::I64, hits.axis as i64)?;
+                Ok(value.as_function("scatter_extreme", &[self, index, src, &axis, &is_kept]))
+            }
+        }
+    }
+
     /// The mask of the writes to each position.
     fn hits(&self, name: &str, index: &Tensor, src: &Tensor, axis: i64) -> Result<Hits, Error> {
         let axis = resolve_axis(name, axis, self.shape())?;
@@ -157,6 +233,21 @@ impl Tensor {
         let number = moved_last(index, axis)?.cast(DType::I64)?;
         Ok(Hits { axis, mask: number.cmpeq(&position)? })
     }
+}
+
+/// A function of the elements that [`Tensor::scatter_reduce`] writes to a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scattered {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Prod,
+    /// Their mean.
+    Mean,
+    /// The largest; NaN if one is NaN.
+    Amax,
+    /// The smallest; NaN if one is NaN.
+    Amin,
 }
 
 /// The writes to each position along an axis of a tensor.

@@ -8,10 +8,13 @@ mod elementary;
 mod elementwise;
 mod fmod;
 pub(crate) mod indexing;
+mod losses;
 pub(crate) mod movement;
 mod ordering;
 mod reduction;
 mod softmax;
 mod windows;
 
+pub use indexing::Scattered;
+pub use losses::Reduction;
 pub use windows::{Conv, PerAxis, Pool};

@@ -1,7 +1,7 @@
 //! Reductions that are composed of others.
 
 use crate::error::invalid;
-use crate::{Axes, Error, Tensor};
+use crate::{Axes, Error, Scalar, Tensor};
 
 impl Tensor {
     /// Smallest element along `axes`; NaN if any element is NaN. All dtypes.
@@ -22,19 +22,102 @@ impl Tensor {
         })
     }
 
-    /// Mean along `axes`: the sum divided by the number of elements. Floats.
+    /// Mean along `axes`: the sum divided by the number of elements, so NaN of no elements; f16 and
+    /// bf16 are computed in f32. Floats.
     /// # Errors
     /// If the dtype is not a float, or an axis does not exist or appears twice.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 2], &[1f32, 2.0, 4.0, 5.0])?;
+    /// assert_eq!(x.mean(-1)?.to_text()?, "[1.5, 4.5]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn mean(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
-        self.reduced("mean", axes.into(), |x, axes| {
-            if !x.dtype().is_float() {
+        self.reduced("mean", axes.into(), |x, axes| x.compute_in_f32("mean", |x| x.mean_kept(axes)))
+    }
+
+    /// Variance along `axes`: the sum of the squares of the differences from the mean, divided by
+    /// the number of elements less `correction`, or by 0 if that is negative. A correction of 1 is
+    /// Bessel's. f16 and bf16 are computed in f32. Floats.
+    /// # Errors
+    /// If the dtype is not a float, or an axis does not exist or appears twice.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[3], &[1e4f32, 10001.0, 10002.0])?;
+    /// assert_eq!(x.var(0, 1)?.to_text()?, "1.0");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn var(&self, axes: impl Into<Axes>, correction: i64) -> Result<Tensor, Error> {
+        self.reduced("var", axes.into(), |x, axes| {
+            x.compute_in_f32("var", |x| x.variance_kept(axes, correction))
+        })
+    }
+
+    /// Standard deviation along `axes`: the square root of [`var`](Tensor::var). Floats.
+    /// # Errors
+    /// If the dtype is not a float, or an axis does not exist or appears twice.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1f32, 5.0])?;
+    /// assert_eq!(x.std(0, 0)?.to_text()?, "2.0");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn std(&self, axes: impl Into<Axes>, correction: i64) -> Result<Tensor, Error> {
+        self.reduced("std", axes.into(), |x, axes| {
+            x.compute_in_f32("std", |x| x.variance_kept(axes, correction)?.sqrt())
+        })
+    }
+
+    /// Layer normalisation: the differences from the mean along `axes`, divided by the square root
+    /// of `eps` plus the mean of their squares; f16 and bf16 are computed in f32. Floats.
+    /// # Errors
+    /// If the dtype is not a float, an axis does not exist or appears twice, or `eps` is negative
+    /// or not finite.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 2], &[1f32, 5.0, 7.0, 3.0])?;
+    /// assert_eq!(x.layernorm(-1, 0)?.to_text()?, "[[-1.0, 1.0], [1.0, -1.0]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn layernorm(
+        &self,
+        axes: impl Into<Axes>,
+        eps: impl Into<Scalar>,
+    ) -> Result<Tensor, Error> {
+        let axes = axes.into().resolve("layernorm", self.shape())?;
+        let eps = eps.into();
+        self.compute_in_f32("layernorm", |x| {
+            let found = eps.element(x.dtype())?.to_float();
+            if !found.is_some_and(|found| 0.0 <= found && found.is_finite()) {
                 return invalid(format!(
-                    "mean of {}: it takes floats; cast the tensor first",
-                    x.dtype()
+                    "layernorm of shape {:?} with eps {eps:?}: it must be finite and not negative",
+                    x.shape()
                 ));
             }
-            let count: i64 = axes.iter().map(|axis| x.shape()[*axis]).product();
-            x.sum_kept(axes)?.div(count)
+            let difference = x.sub(&x.mean_kept(&axes)?)?;
+            let square = difference.mul(&difference)?.mean_kept(&axes)?;
+            difference.mul(&square.add(eps)?.rsqrt()?)
         })
+    }
+
+    /// Mean along distinct axes, which get size 1, of f32 or f64.
+    fn mean_kept(&self, axes: &[usize]) -> Result<Tensor, Error> {
+        self.sum_kept(axes)?.div(self.count(axes))
+    }
+
+    /// Variance along distinct axes, which get size 1, of f32 or f64.
+    fn variance_kept(&self, axes: &[usize], correction: i64) -> Result<Tensor, Error> {
+        let difference = self.sub(&self.mean_kept(axes)?)?;
+        let degrees = (i128::from(self.count(axes)) - i128::from(correction)).max(0);
+        difference.mul(&difference)?.sum_kept(axes)?.div(degrees)
+    }
+
+    /// Number of elements along axes.
+    fn count(&self, axes: &[usize]) -> i64 {
+        axes.iter().map(|axis| self.shape()[*axis]).product()
     }
 }

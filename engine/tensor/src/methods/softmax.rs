@@ -1,18 +1,42 @@
-//! Softmax and its logarithm.
+//! Powers of e along axes: softmax and its kin, and logarithms of their sums.
+
+use gradiff_graph::DType;
 
 use crate::axes::resolve_axis;
-use crate::{Error, Tensor};
+use crate::{Axes, Error, Tensor};
 
 impl Tensor {
-    /// `e^x` divided by its sum along `axis`, with one division per row. Floats. Elements far below
-    /// the largest of their row become 0, with the logarithm -inf;
-    /// [`log_softmax`](Tensor::log_softmax) is finite there.
+    /// `e^x` divided by its sum along `axis`, with one division per row; f16 and bf16 are computed
+    /// in f32. NaN where the largest element is infinite. Floats. Elements far below the largest of
+    /// their row become 0, with the logarithm -inf; [`log_softmax`](Tensor::log_softmax) is finite
+    /// there.
     /// # Errors
     /// If the dtype is not a float, or the axis does not exist.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1000f32, 1000.0])?;
+    /// assert_eq!(x.softmax(0)?.to_text()?, "[0.5, 0.5]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     pub fn softmax(&self, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("softmax", axis, self.shape())?;
-        let weights = self.sub(self.max_kept(&[axis]).detach())?.exp()?;
-        weights.mul(&weights.sum_kept(&[axis])?.recip()?)
+        self.compute_in_f32("softmax", |x| x.softmax_along(axis))
+    }
+
+    /// [`softmax`](Tensor::softmax) of `-x`. Floats.
+    /// # Errors
+    /// If the dtype is not a float, or the axis does not exist.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[0f32, 1000.0])?;
+    /// assert_eq!(x.softmin(0)?.to_text()?, "[1.0, 0.0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn softmin(&self, axis: i64) -> Result<Tensor, Error> {
+        let axis = resolve_axis("softmin", axis, self.shape())?;
+        self.compute_in_f32("softmin", |x| x.neg()?.softmax_along(axis))
     }
 
     /// The natural logarithm of [`softmax`](Tensor::softmax), `x - m - log(sum of e^(x - m))` for
@@ -34,5 +58,68 @@ impl Tensor {
             let shifted = x.sub(x.max_kept(&[axis]).detach())?;
             shifted.sub(&shifted.exp()?.sum_kept(&[axis])?.log()?)
         })
+    }
+
+    /// `log(sum of e^x)` along `axes`, as if elements were counted from the largest, so that no
+    /// power overflows; -inf if there is no element but -inf, inf if one is inf. f16 and bf16 are
+    /// computed in f32. Floats.
+    /// # Errors
+    /// If the dtype is not a float, or an axis does not exist or appears twice.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 2], &[0f32, 1000.0, f32::NEG_INFINITY, f32::NEG_INFINITY])?;
+    /// assert_eq!(x.logsumexp(-1)?.to_text()?, "[1000.0, -inf]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Tensor, Error> {
+        self.reduced("logsumexp", axes.into(), |x, axes| {
+            x.compute_in_f32("logsumexp", |x| x.log_of_powers(axes))
+        })
+    }
+
+    /// [`logsumexp`](Tensor::logsumexp) of the elements up to each position along `axis`. Floats.
+    /// # Errors
+    /// If the dtype is not a float, or the axis does not exist.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[3], &[f32::NEG_INFINITY, 1.0, 1000.0])?;
+    /// assert_eq!(x.logcumsumexp(0)?.to_text()?, "[-inf, 1.0, 1000.0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn logcumsumexp(&self, axis: i64) -> Result<Tensor, Error> {
+        let axis = resolve_axis("logcumsumexp", axis, self.shape())?;
+        self.compute_in_f32("logcumsumexp", |x| {
+            if x.size_elements() == 0 {
+                return Ok(x.unchanged());
+            }
+            // Position i has the elements j <= i along a new axis j after it; others are -inf.
+            let size = x.shape()[axis];
+            let position = Tensor::arange(DType::I32, 0, 1, size)?;
+            let is_later = position.reshape(&[size, 1])?.cmplt(&position)?;
+            let mut mask_shape = vec![1; x.rank() + 1];
+            (mask_shape[axis], mask_shape[axis + 1]) = (size, size);
+            let mut shape = x.shape().to_vec();
+            shape.insert(axis, 1);
+            let nothing = Tensor::full(x.dtype(), &[], f64::NEG_INFINITY)?;
+            let so_far = is_later.reshape(&mask_shape)?.where_(&nothing, &x.reshape(&shape)?)?;
+            so_far.log_of_powers(&[axis + 1])?.reshape(x.shape())
+        })
+    }
+
+    /// The shares of f32 or f64.
+    fn softmax_along(&self, axis: usize) -> Result<Tensor, Error> {
+        let weights = self.sub(self.max_kept(&[axis]).detach())?.exp()?;
+        weights.mul(&weights.sum_kept(&[axis])?.recip()?)
+    }
+
+    /// The logarithm of the sum of powers of f32 or f64 along axes, which get size 1.
+    fn log_of_powers(&self, axes: &[usize]) -> Result<Tensor, Error> {
+        // Differences from an infinity would be NaN; powers of what is below it are 0, as its own
+        // is, or no larger than its own.
+        let largest = self.max_kept(axes);
+        let largest = largest.isfinite()?.where_(&largest, 0)?.detach();
+        self.sub(&largest)?.exp()?.sum_kept(axes)?.log()?.add(&largest)
     }
 }

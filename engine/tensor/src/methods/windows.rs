@@ -3,6 +3,7 @@
 use gradiff_graph::DType;
 
 use crate::error::invalid;
+use crate::methods::elementwise::wide;
 use crate::promotion::promote;
 use crate::{Error, Scalar, Tensor};
 
@@ -247,6 +248,55 @@ impl Tensor {
             shape.remove(shape.len() - usize::from(!y_is_vector) - 1);
         }
         sums.reshape(&shape)
+    }
+
+    /// As [`matmul`](Tensor::matmul).
+    /// # Errors
+    /// As [`matmul`](Tensor::matmul).
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let v = Tensor::from_slice(&[2], &[3, 4])?;
+    /// assert_eq!(v.dot(&v)?.to_text()?, "25");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn dot(&self, other: &Tensor) -> Result<Tensor, Error> {
+        self.matmul(other)
+    }
+
+    /// The matrix product with `weight` [.., k, n], plus `bias`, which is broadcast; with a weight
+    /// of one axis the product of elements. f16 and bf16 are computed in f32. Floats, promoted.
+    /// # Errors
+    /// If a dtype is not a float, or shapes do not fit or broadcast.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[1, 2], &[1f32, 2.0])?;
+    /// let weight = Tensor::from_slice(&[2, 2], &[1f32, 0.0, 10.0, 1.0])?;
+    /// let bias = Tensor::from_slice(&[2], &[0.5f32, -0.5])?;
+    /// assert_eq!(x.linear(&weight, &bias)?.to_text()?, "[[21.5, 1.5]]");
+    /// assert_eq!(x.linear(&weight, None)?.to_text()?, "[[21.0, 2.0]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn linear<'a>(
+        &self,
+        weight: &Tensor,
+        bias: impl Into<Option<&'a Tensor>>,
+    ) -> Result<Tensor, Error> {
+        let (mut x, mut weight) = self.float_pair("linear", weight)?;
+        let mut bias = bias.into().cloned();
+        if let Some(bias) = &mut bias {
+            (x, *bias) = x.float_pair("linear", &*bias)?;
+            weight = weight.cast(x.dtype())?;
+        }
+        let dtype = x.dtype();
+        let (x, weight) = (x.cast(wide(dtype))?, weight.cast(wide(dtype))?);
+        let product = if weight.rank() == 1 { x.mul(&weight)? } else { x.matmul(&weight)? };
+        let value = match bias {
+            Some(bias) => product.add(&bias.cast(wide(dtype))?)?,
+            None => product,
+        };
+        value.cast(dtype)
     }
 
     /// Convolution of images [n, c, ..] with weights [k, c / groups, ..]: the sums, over windows of

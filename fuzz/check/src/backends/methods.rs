@@ -1,7 +1,7 @@
 //! Calls of the engine's methods by the statements of the method table.
 
-use gradiff::{Axes, Conv, Error, Pool, Tensor, keepdim};
-use gradiff_corpus::{Arg, Args, Method};
+use gradiff::{Axes, Conv, Error, Pool, Reduction, Scattered, Tensor, keepdim};
+use gradiff_corpus::{Arg, Args, Literal, Method};
 
 use crate::backends::translate::{dtype, scalar};
 
@@ -22,6 +22,11 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
     let axis = |axis: usize, keep: usize| match args.flag(keep) {
         true => keepdim(args.int(axis)),
         false => Axes::from(args.int(axis)),
+    };
+    let reduction = |number: usize| match args.word(number) {
+        "none" => Reduction::None,
+        "sum" => Reduction::Sum,
+        _ => Reduction::Mean,
     };
     match method {
         Method::Cumsum => x.cumsum(args.int(0)),
@@ -132,6 +137,48 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Any => x.any(axes(0, 1)),
         Method::All => x.all(axes(0, 1)),
         Method::CountNonzero => x.count_nonzero(axes(0, 1)),
+        Method::Mean => x.mean(axes(0, 1)),
+        Method::Var => x.var(axes(0, 1), args.int(2)),
+        Method::Std => x.std(axes(0, 1), args.int(2)),
+        Method::LayerNorm => x.layernorm(args.ints(0), number(1)),
+        Method::LogSumExp => x.logsumexp(axes(0, 1)),
+        Method::LogCumSumExp => x.logcumsumexp(args.int(0)),
+        Method::Softmax => x.softmax(args.int(0)),
+        Method::LogSoftmax => x.log_softmax(args.int(0)),
+        Method::Softmin => x.softmin(args.int(0)),
+        Method::IsClose => x.isclose(srcs[1], number(0), number(1), args.flag(2)),
+        Method::Dot => x.dot(srcs[1]),
+        Method::Linear => x.linear(srcs[1], srcs[2]),
+        Method::ScatterReduce => {
+            let (axis, reduce) = (args.int(0), scattered(args.word(1)));
+            x.scatter_reduce(srcs[1], srcs[2], axis, reduce, args.flag(2))
+        }
+        Method::CrossEntropy => x.cross_entropy(srcs[1], real(args.number(0)), reduction(1)),
+        Method::SparseCategoricalCrossEntropy => {
+            let (ignored, smoothing) = (args.int(0), real(args.number(1)));
+            x.sparse_categorical_crossentropy(srcs[1], ignored, smoothing, reduction(2))
+        }
+        Method::NllLoss => x.nll_loss(srcs[1], srcs[2], Some(args.int(0)), reduction(1)),
+        Method::BinaryCrossEntropy => x.binary_crossentropy(srcs[1], reduction(0)),
+        Method::BinaryCrossEntropyLogits => x.binary_crossentropy_logits(srcs[1], reduction(0)),
+    }
+}
+
+fn scattered(word: &str) -> Scattered {
+    match word {
+        "prod" => Scattered::Prod,
+        "mean" => Scattered::Mean,
+        "amax" => Scattered::Amax,
+        "amin" => Scattered::Amin,
+        _ => Scattered::Sum,
+    }
+}
+
+fn real(literal: Literal) -> f64 {
+    match literal {
+        Literal::Bool(value) => u8::from(value).into(),
+        Literal::Int(value) => value as f64,
+        Literal::Float(value) => value,
     }
 }
 

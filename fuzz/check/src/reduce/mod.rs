@@ -105,6 +105,7 @@ fn arg_oddity(arg: &Arg) -> usize {
         Arg::Flag(value) => usize::from(*value),
         Arg::Number(_) => 0,
         Arg::DType(dtype) => dtype_oddity(*dtype),
+        Arg::Word(word) => usize::from(*word != "sum"),
     }
 }
 
@@ -130,6 +131,7 @@ fn plainer_args(arg: &Arg) -> Vec<Arg> {
         Arg::Flag(_) => vec![Arg::Flag(false)],
         Arg::Number(literal) => plainer(*literal).into_iter().map(Arg::Number).collect(),
         Arg::DType(_) => [DType::F32, DType::I32].map(Arg::DType).to_vec(),
+        Arg::Word(_) => vec![Arg::Word("sum")],
     }
 }
 

@@ -222,17 +222,22 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
                 Arg::Ints(values) => format!("{options}.{name}(&{values:?})"),
                 Arg::Int(value) => format!("{options}.{name}({value})"),
                 Arg::Flag(value) => format!("{options}.{name}({value})"),
-                Arg::Number(_) | Arg::DType(_) => format!("{options}.{name}({arg:?})"),
+                Arg::Number(_) | Arg::DType(_) | Arg::Word(_) => {
+                    format!("{options}.{name}({arg:?})")
+                }
             };
             continue;
         }
         match arg {
             Arg::Flag(keepdim) if *name == "keepdim" => is_kept = *keepdim,
+            Arg::Int(value) if method == Method::NllLoss => list.push(format!("Some({value})")),
             Arg::Int(value) => list.push(value.to_string()),
             Arg::Ints(values) => list.push(format!("&{values:?}")),
             Arg::Flag(value) => list.push(value.to_string()),
+            Arg::Number(value) if *name == "label_smoothing" => list.push(rust_real(value)),
             Arg::Number(value) => list.push(rust_scalar(value)),
             Arg::DType(dtype) => list.push(format!("DType::{dtype:?}")),
+            Arg::Word(word) => list.push(rust_variant(name, word)),
         }
     }
     if is_kept {
@@ -264,6 +269,13 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
     format!("{receiver}{}({})?{part}", rust_name(method), list.join(", "))
 }
 
+/// The variant of an enum of the engine that a word means.
+fn rust_variant(parameter: &str, word: &str) -> String {
+    let kind = if parameter == "reduction" { "Reduction" } else { "Scattered" };
+    let (first, rest) = word.split_at(1);
+    format!("gradiff::{kind}::{}{rest}", first.to_uppercase())
+}
+
 /// Lists of one length as a list of tuples.
 fn tuples(args: &[Arg]) -> String {
     let lists: Vec<&[i64]> = (0..args.len()).map(|number| Args(args).ints(number)).collect();
@@ -290,6 +302,14 @@ fn rust_name(method: Method) -> &'static str {
         Method::Min => "min",
         Method::TopkIndices => "topk",
         _ => method.row().name,
+    }
+}
+
+fn rust_real(literal: &Literal) -> String {
+    match literal {
+        Literal::Bool(value) => u8::from(*value).to_string(),
+        Literal::Int(value) => format!("{value}.0"),
+        Literal::Float(value) => format!("{value:?}"),
     }
 }
 
@@ -456,6 +476,7 @@ fn python_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
             Arg::Flag(value) => format!("{name}={}", if *value { "True" } else { "False" }),
             Arg::Number(value) => format!("{name}={value}"),
             Arg::DType(dtype) => format!("{name}={}", python_dtype(*dtype)),
+            Arg::Word(word) => format!("{name}={word:?}"),
         });
     }
     let receiver = srcs.first().map_or("Tensor".to_string(), |first| format!("v{}", first.0));

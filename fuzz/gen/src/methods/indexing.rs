@@ -1,7 +1,8 @@
 //! Draws methods with indices.
 
-use gradiff_corpus::{Arg, Method, ReduceOp, TensorType, ValueId};
+use gradiff_corpus::{Arg, DType, Method, ReduceOp, SCATTERED, TensorType, ValueId};
 
+use super::floats::smooth;
 use crate::fact::Fact;
 use crate::programs::Builder;
 use crate::{Choices, shapes, transfer};
@@ -36,9 +37,18 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Adds writes of elements at indices, some of which are equal or out of range.
     pub(super) fn draw_scatter(&mut self, method: Method) -> Option<ValueId> {
-        let takes_bool = method != Method::ScatterAdd;
+        let reduce = match method {
+            Method::ScatterAdd => "sum",
+            Method::ScatterReduce => self.choices.pick(SCATTERED),
+            _ => "amax",
+        };
         let target = self.pick(|tensor, _| {
-            !tensor.shape.is_empty() && (takes_bool || tensor.dtype != gradiff_corpus::DType::Bool)
+            let is_taken = match reduce {
+                "sum" | "prod" => tensor.dtype != DType::Bool,
+                "mean" => tensor.dtype.is_float(),
+                _ => true,
+            };
+            !tensor.shape.is_empty() && is_taken
         })?;
         let TensorType { dtype, shape } = self.type_of(target).clone();
         let (axis, number) = self.some_axis(shape.len());
@@ -54,16 +64,24 @@ impl<C: Choices> Builder<'_, C> {
             None => return None,
         };
         let joined = self.fact(target).join(&self.fact(src));
-        let fact = match method {
-            Method::Scatter => joined,
-            Method::ScatterAmax => {
-                transfer::reduce(ReduceOp::Max, &joined, 2, dtype, dtype, self.policy)?
-            }
-            _ => {
-                let terms = index_shape[axis] + 1;
-                transfer::reduce(ReduceOp::Sum, &joined, terms, dtype, dtype, self.policy)?
-            }
+        let terms = index_shape[axis] + 1;
+        let reduced = |op, count, policy| {
+            let fact = transfer::reduce(op, &joined, count, dtype, dtype, policy)?;
+            // A position may have any number of elements.
+            Some(if op == ReduceOp::Prod { fact.join(&joined) } else { fact })
         };
-        Some(self.push_method(method, vec![target, index, src], vec![Arg::Int(number)], fact))
+        let fact = match (method, reduce) {
+            (Method::Scatter, _) => joined,
+            (_, "sum") => reduced(ReduceOp::Sum, terms, self.policy)?,
+            (_, "prod") => reduced(ReduceOp::Prod, terms, self.policy)?,
+            (_, "mean") if !self.policy.inexact => return None,
+            (_, "mean") => smooth(&joined, dtype, (joined.lo, joined.hi), 1.0, self.policy),
+            _ => reduced(ReduceOp::Max, 2, self.policy)?,
+        };
+        let mut args = vec![Arg::Int(number)];
+        if method == Method::ScatterReduce {
+            args.extend([Arg::Word(reduce), Arg::Flag(self.choices.one_in(2))]);
+        }
+        Some(self.push_method(method, vec![target, index, src], args, fact))
     }
 }

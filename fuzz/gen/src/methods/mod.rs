@@ -8,9 +8,11 @@ mod cumulative;
 mod elementwise;
 mod floats;
 mod indexing;
+mod losses;
 mod movement;
 mod ordering;
 mod reduction;
+mod statistics;
 mod windows;
 
 use gradiff_corpus::{Arg, Method, Statement, ValueId};
@@ -20,7 +22,7 @@ use crate::programs::Builder;
 use crate::{Choices, Lane};
 
 /// Methods whose derivatives have cases: kinks, ties, zeros.
-const KINKED: [Method; 19] = [
+const KINKED: [Method; 20] = [
     Method::Abs,
     Method::Relu,
     Method::Relu6,
@@ -40,6 +42,7 @@ const KINKED: [Method; 19] = [
     Method::Cumprod,
     Method::Min,
     Method::ScatterAmax,
+    Method::ScatterReduce,
 ];
 
 impl<C: Choices> Builder<'_, C> {
@@ -56,7 +59,16 @@ impl<C: Choices> Builder<'_, C> {
             Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
             Method::Min => self.draw_smallest(),
             Method::Roll => self.draw_roll(),
-            Method::Matmul => self.draw_matmul(),
+            Method::Matmul | Method::Dot => self.draw_matmul(method),
+            Method::Linear => self.draw_linear(),
+            Method::IsClose => self.draw_is_close(),
+            Method::Mean | Method::Var | Method::Std | Method::LayerNorm => {
+                self.draw_statistic(method)
+            }
+            Method::LogSumExp => self.draw_statistic(method),
+            Method::LogCumSumExp | Method::Softmax | Method::LogSoftmax | Method::Softmin => {
+                self.draw_powers(method)
+            }
             Method::Conv2d | Method::ConvTranspose2d => self.draw_convolution(method),
             Method::MaxPool2d | Method::AvgPool2d => self.draw_pool(method),
 
@@ -134,6 +146,13 @@ impl<C: Choices> Builder<'_, C> {
             Method::OneHot => self.draw_one_hot(),
             Method::IndexSelect => self.draw_index_select(),
             Method::Scatter | Method::ScatterAdd | Method::ScatterAmax => self.draw_scatter(method),
+            Method::ScatterReduce => self.draw_scatter(method),
+            Method::CrossEntropy | Method::SparseCategoricalCrossEntropy | Method::NllLoss => {
+                self.draw_loss_of_classes(method)
+            }
+            Method::BinaryCrossEntropy | Method::BinaryCrossEntropyLogits => {
+                self.draw_binary_loss(method)
+            }
             Method::Sort | Method::Argsort | Method::Topk | Method::TopkIndices => {
                 self.draw_sort(method)
             }

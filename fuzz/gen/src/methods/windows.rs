@@ -5,8 +5,9 @@ use gradiff_corpus::{
     statement_type,
 };
 
+use super::floats::{is_exact, is_near};
 use crate::elementwise::reduced_dtype;
-use crate::fact::{self, Fact};
+use crate::fact::{self, Fact, Policy};
 use crate::programs::Builder;
 use crate::{Choices, shapes, transfer};
 
@@ -18,7 +19,7 @@ const PRODUCTS: usize = 16;
 
 impl<C: Choices> Builder<'_, C> {
     /// Adds a matrix product of an existing value and a new one.
-    pub(super) fn draw_matmul(&mut self) -> Option<ValueId> {
+    pub(super) fn draw_matmul(&mut self, method: Method) -> Option<ValueId> {
         let x = self.pick(|tensor, _| !tensor.shape.is_empty())?;
         let TensorType { dtype, shape } = self.type_of(x).clone();
         let (k, rows) = shape.split_last()?;
@@ -47,7 +48,49 @@ impl<C: Choices> Builder<'_, C> {
         }
         let second = self.factor_dtype_beside(dtype)?;
         let y = self.fresh(second, other);
-        self.push_products(Method::Matmul, x, y, *k, Vec::new(), false)
+        self.push_products(method, x, y, *k, Vec::new(), false)
+    }
+
+    /// Adds a product of a value with a new weight, plus a new bias.
+    pub(super) fn draw_linear(&mut self) -> Option<ValueId> {
+        let policy = self.policy;
+        let x = self.pick(|tensor, fact| {
+            !tensor.shape.is_empty()
+                && tensor.dtype.is_float()
+                && (is_near(fact, policy) || is_exact(fact, policy))
+        })?;
+        let TensorType { dtype, shape } = self.type_of(x).clone();
+        let (k, rows) = shape.split_last()?;
+        let row_count = shapes::count(rows);
+        let spare = PRODUCTS * self.limit / shapes::count(&shape).max(1);
+        let columns = spare.min(self.limit / row_count.max(1)).clamp(1, 20);
+        let columns = self.palette.size(self.choices).min(columns);
+        let weight = if self.choices.one_in(4) { vec![*k] } else { vec![*k, columns] };
+        let mut result = rows.to_vec();
+        result.push(if weight.len() == 1 { *k } else { columns });
+        let bias = match self.choices.below(3) {
+            0 => vec![result[result.len() - 1]],
+            1 => vec![1],
+            _ => result.clone(),
+        };
+        if !self.has_room(3) || self.limit < shapes::count(&result).max(shapes::count(&weight)) {
+            return None;
+        }
+        let mut dtypes = [dtype; 2];
+        for slot in &mut dtypes {
+            let drawn = self.dtype();
+            if drawn.is_float() && self.choices.one_in(4) {
+                *slot = drawn;
+            }
+        }
+        let weight = self.fresh(dtypes[0], weight);
+        let bias = self.fresh(dtypes[1], bias);
+        let promoted = promote(promote(dtype, dtypes[0]), dtypes[1]);
+        let facts = [(&self.fact(x), dtype), (&weight.1, dtypes[0]), (&bias.1, dtypes[1])];
+        let fact = affine(facts, *k, promoted, policy)?;
+        let weight = self.push(weight.0, weight.1);
+        let bias = self.push(bias.0, bias.1);
+        Some(self.push_method(Method::Linear, vec![x, weight, bias], vec![], fact))
     }
 
     /// Adds a convolution of new images, or an existing value, with new weights.
@@ -242,6 +285,14 @@ impl<C: Choices> Builder<'_, C> {
         }
         (0..count).map(|_| i64::from(draw(self))).collect()
     }
+}
+
+/// Fact of a product of `terms` terms, plus a bias.
+fn affine(facts: [(&Fact, DType); 3], terms: usize, dtype: DType, policy: Policy) -> Option<Fact> {
+    let [x, weight, bias] = facts.map(|(fact, from)| fact::cast(fact, from, dtype, policy));
+    let product = transfer::binary(BinaryOp::Mul, &x?, &weight?, dtype, policy)?;
+    let sum = transfer::reduce(ReduceOp::Sum, &product, terms.max(1), dtype, dtype, policy)?;
+    transfer::binary(BinaryOp::Add, &sum, &bias?, dtype, policy)
 }
 
 /// The dtype of new data.

@@ -360,6 +360,9 @@ fn method(draw: &mut Draw) -> Call {
             ArgKind::Flag => Arg::Flag(number() > 0),
             ArgKind::Number => Arg::Number(Literal::Int(number().into())),
             ArgKind::DType => Arg::DType(x.dtype),
+            ArgKind::Word(words) => {
+                Arg::Word(words[number().rem_euclid(words.len() as i64) as usize])
+            }
         });
     }
     let srcs = (0..count as u32).map(ValueId).collect();
