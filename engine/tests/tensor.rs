@@ -282,6 +282,35 @@ fn deep_graphs_are_computed() {
 }
 
 #[test]
+fn negative_axes_count_from_the_last() {
+    let x = Tensor::arange(DType::I32, 1, 1, 24).unwrap().reshape(&[2, 3, 4]).unwrap();
+    let index = Tensor::from_slice(&[2, 3, 1], &[3, 2, 1, 0, 4, -1]).unwrap();
+    type Call<'a> = &'a dyn Fn(i64) -> Result<Tensor, Error>;
+    let calls: [Call; 10] = [
+        &|axis| x.sum(axis),
+        &|axis| x.prod(keepdim([axis, 0])),
+        &|axis| x.max([axis]),
+        &|axis| x.min(&[axis]),
+        &|axis| x.cast(DType::F32)?.mean(axis),
+        &|axis| x.permute(&[axis, 0, 1]),
+        &|axis| x.flip(&[axis, 1]),
+        &|axis| Tensor::cat(&[&x, &x], axis),
+        &|axis| x.gather(axis, &index),
+        &|axis| x.argmax(axis),
+    ];
+    for call in calls {
+        let (last, negative) = (call(2).unwrap(), call(-1).unwrap());
+        assert_eq!(last.shape(), negative.shape());
+        assert_eq!(last.to_text().unwrap(), negative.to_text().unwrap());
+        check_error(call(3), &["axis 3", "axes are -3 to 2"]);
+        check_error(call(-4), &["axis -4", "axes are -3 to 2"]);
+    }
+    assert_eq!(x.sum(..).unwrap().to_text().unwrap(), "300");
+    assert_eq!(x.sum(keepdim(..)).unwrap().shape(), [1, 1, 1]);
+    check_error(x.permute(&[0, 1]), &["each of the 3 axes must appear once"]);
+}
+
+#[test]
 fn errors_say_what_is_allowed() {
     check_error(grid().reshape(&[4, 2]), &["[2, 3] to [4, 2]", "6 elements cannot become 8"]);
     check_error(grid().permute(&[0, 0]), &["[0, 0]", "twice"]);

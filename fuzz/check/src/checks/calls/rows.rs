@@ -96,7 +96,7 @@ impl Draw {
         match self.below(12) {
             0 => rank,
             1 => rank + 1,
-            2 => self.pick(&[usize::MAX, 1 << 31, 1 << 32]),
+            2 => self.pick(&[i64::MAX as usize, 1 << 31, 1 << 32]),
             _ => self.below(rank.max(1)),
         }
     }
