@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use gradiff::nn::optim::{Adam, CosineAnnealingLR, LRScheduler, Optimizer};
 use gradiff::nn::{BatchNorm2d, Conv2d, ConvOptions, Linear, Module, get_parameters, state};
-use gradiff::{DType, Error, Pool, Tensor, realize};
+use gradiff::{DType, Error, Pool, Reduction, Tensor, realize};
 use indicatif::{ProgressBar, ProgressStyle};
 
 mod common;
@@ -140,7 +140,7 @@ fn train(steps: u64) -> Result<f64, Error> {
         for _ in 0..steps {
             let (images, labels) = draw(&mut random, BATCH)?;
             optimizer.zero_grad();
-            let loss = common::cross_entropy(&net.forward(&images)?, &labels)?;
+            let loss = net.forward(&images)?.cross_entropy(&labels, 0.0, Reduction::Mean)?;
             loss.backward()?;
             let mut tensors = optimizer.schedule_step()?;
             tensors.push(loss.clone());

@@ -10,7 +10,7 @@ use gradiff::nn::optim::{AdamW, Optimizer};
 use gradiff::nn::{
     Embedding, LayerNorm, Linear, Module, MultiHeadAttention, get_parameters, state,
 };
-use gradiff::{DType, Error, Tensor, realize};
+use gradiff::{DType, Error, Reduction, Tensor, realize};
 use indicatif::{ProgressBar, ProgressStyle};
 
 mod common;
@@ -149,7 +149,7 @@ fn train(text: &Text, steps: u64) -> Result<(f64, f64), Error> {
             let (texts, labels) = text.batch()?;
             optimizer.zero_grad();
             let scores = model.forward(&texts)?.flatten(0, 1)?;
-            let loss = common::cross_entropy(&scores, &labels)?;
+            let loss = scores.cross_entropy(&labels, 0.0, Reduction::Mean)?;
             loss.backward()?;
             let mut tensors = optimizer.schedule_step()?;
             tensors.push(loss.clone());

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use gradiff::nn::optim::{Optimizer, SGD};
 use gradiff::nn::{BatchNorm2d, Conv2d, ConvOptions, Linear, Module, get_parameters, state};
-use gradiff::{DType, Engine, Error, Pool, Tensor, default_device};
+use gradiff::{DType, Engine, Error, Pool, Reduction, Tensor, default_device};
 
 mod common;
 
@@ -120,7 +120,7 @@ fn run(steps: u64) -> Result<(), Error> {
         let start = Instant::now();
         let seconds = || start.elapsed().as_secs_f64();
         optimizer.zero_grad();
-        let loss = common::cross_entropy(&model.forward(&images)?, &labels)?;
+        let loss = model.forward(&images)?.cross_entropy(&labels, 0.0, Reduction::Mean)?;
         loss.backward()?;
         let mut tensors = optimizer.schedule_step()?;
         tensors.push(loss.clone());

@@ -1,8 +1,6 @@
-//! The flags of the examples, their end, and the loss of those that classify.
+//! The flags of the examples, and their end.
 
 use std::process::ExitCode;
-
-use gradiff::{DType, Error, Tensor};
 
 /// The number of steps: that of the flag `--steps N`, if it is there.
 pub(crate) fn steps(default: u64) -> Result<u64, String> {
@@ -26,11 +24,4 @@ pub(crate) fn finish(result: Result<(), String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The mean of the negative logarithms of the probabilities of the labels [n], for scores
-/// [n, classes].
-pub(crate) fn cross_entropy(scores: &Tensor, labels: &Tensor) -> Result<Tensor, Error> {
-    let hits = labels.one_hot(scores.shape()[1])?.cast(DType::F32)?;
-    scores.log_softmax(1)?.mul(hits)?.sum(1)?.mean(..)?.neg()
 }

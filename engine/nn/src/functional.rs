@@ -1,7 +1,7 @@
 //! Functions that layers share, composed of methods of `Tensor`, and their checks.
 
 use gradiff_graph::DType;
-use gradiff_tensor::{Error, Tensor, keepdim};
+use gradiff_tensor::{Error, Tensor};
 
 /// The error for invalid arguments.
 pub(crate) fn invalid<T>(message: impl Into<String>) -> Result<T, Error> {
@@ -35,11 +35,7 @@ pub(crate) fn buffer(shape: &[i64], value: f32) -> Result<Tensor, Error> {
 
 /// `x` [.., in] by the weight [out, in], transposed, plus the bias `[out]`: [.., out].
 pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
-    let y = x.matmul(&weight.transpose(0, 1)?)?;
-    match bias {
-        Some(bias) => y.add(bias),
-        None => Ok(y),
-    }
+    x.linear(&weight.transpose(0, 1)?, bias)
 }
 
 /// Returns a tensor with an element for each channel in the shape that broadcasts with images
@@ -48,13 +44,6 @@ pub(crate) fn per_channel(x: &Tensor, rank: usize) -> Result<Tensor, Error> {
     let mut shape = vec![1; rank];
     shape[1] = x.size_elements();
     x.reshape(&shape)
-}
-
-/// `x` minus its mean along the axes, by the square root of its variance there plus eps.
-pub(crate) fn normalized(x: &Tensor, axes: &[i64], eps: f64) -> Result<Tensor, Error> {
-    let centred = x.sub(x.mean(keepdim(axes))?)?;
-    let variance = centred.square()?.mean(keepdim(axes))?;
-    centred.mul(variance.add(eps)?.rsqrt()?)
 }
 
 /// Multiplies by the weight and adds the bias, those that there are.

@@ -3,7 +3,7 @@
 use gradiff_graph::DType;
 use gradiff_tensor::{Error, Tensor, keepdim};
 
-use crate::functional::{affine, buffer, check_sizes, filled, invalid, normalized, per_channel};
+use crate::functional::{affine, buffer, check_sizes, filled, invalid, per_channel};
 use crate::{Module, state};
 
 /// Batch normalization of [n, c, ..], by the mean and variance of each channel.
@@ -250,7 +250,7 @@ fn grouped(
 ) -> Result<Tensor, Error> {
     let size = x.shape()[1..].iter().product::<i64>() / groups;
     let split = x.reshape(&[x.shape()[0], groups, size])?;
-    let y = normalized(&split, &[-1], eps)?.reshape(x.shape())?;
+    let y = split.layernorm(-1, eps)?.reshape(x.shape())?;
     let wide = |y: &Tensor| per_channel(y, x.rank());
     affine(y, weight.map(wide).transpose()?.as_ref(), bias.map(wide).transpose()?.as_ref())
 }
@@ -346,7 +346,7 @@ impl Module for LayerNorm {
             return invalid(format!("LayerNorm of {x:?}: the last sizes must be {:?}", self.shape));
         }
         let axes: Vec<i64> = (1..=self.shape.len() as i64).map(|number| -number).collect();
-        affine(normalized(x, &axes, self.eps)?, self.weight.as_ref(), self.bias.as_ref())
+        affine(x.layernorm(&axes[..], self.eps)?, self.weight.as_ref(), self.bias.as_ref())
     }
 }
 
