@@ -273,6 +273,12 @@ def index(x, starts, stops, steps):
     return x[tuple(slice(*range_) for range_ in zip(starts, stops, steps))]
 
 
+def assign_slice(x, y, starts, stops, steps):
+    out = x.copy()
+    out[tuple(slice(*range_) for range_ in zip(starts, stops, steps))] = y
+    return out
+
+
 def pad(x, counts, mode):
     return np.pad(x, counts, mode=mode) if counts else x
 
@@ -396,6 +402,8 @@ METHODS = {
     "triu": lambda x, diagonal: np.triu(x, diagonals(diagonal)),
     "tril": lambda x, diagonal: np.tril(x, diagonals(diagonal)),
     "slice": index,
+    "assign": lambda x, y: np.broadcast_to(y, x.shape),
+    "assign_slice": assign_slice,
     "pad_reflect": pad_with("reflect"),
     "pad_replicate": pad_with("edge"),
     "pad_circular": pad_with("wrap"),
