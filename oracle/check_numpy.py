@@ -96,10 +96,11 @@ def cast(value, name):
     value, dtype = np.asarray(value), dtype_of(name)
     if value.dtype == dtype:
         return value
-    if name in ("f16", "bf16") and value.dtype != np.float32:
-        # NumPy rounds twice from integers, and ml_dtypes from all but f32.
-        wide = value.astype(np.longdouble)
-        value = wide if name == "f16" else nearly(wide)
+    # From integers NumPy rounds twice, to infinity beyond 2^53; ml_dtypes from all but f32.
+    if name == "f16" and value.dtype.kind in "iu":
+        value = value.astype(np.float64)
+    if name == "bf16" and value.dtype != np.float32:
+        value = nearly(value.astype(np.longdouble))
     return value.astype(dtype)
 
 

@@ -289,7 +289,8 @@ def pad_with(mode):
 
 def linspace(dtype, start, stop, count):
     wide = np.longdouble
-    points = np.linspace(wide(start), wide(stop), count, dtype=wide)
+    start, stop = (wide(float(dtype.type(end))) for end in (start, stop))
+    points = np.linspace(start, stop, count, dtype=wide)
     return points.astype(np.float64 if dtype.itemsize == 8 else np.float32).astype(dtype)
 
 
