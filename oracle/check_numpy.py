@@ -84,7 +84,7 @@ def literal(value, name):
 
 
 def nearly(x):
-    """Numbers in f32, cut, and odd in the last bit if inexact: rounding that to bf16 rounds once."""
+    """Numbers in f32, cut, and odd in the last bit if inexact: so bf16 is rounded to once."""
     near = x.astype(np.float32)
     wide = near.astype(x.dtype)
     cut = np.where(np.abs(wide) > np.abs(x), np.nextafter(near, np.float32(0)), near)

@@ -145,10 +145,10 @@ def method(statement, values, counts):
         if isinstance(value, (np.generic, np.ndarray)):
             arguments[key] = float(value)
     dtype = promoted(srcs)
+    positions = POSITIONS.get(name, ())
     tensors = [
-        torch.from_numpy(np.array(src)) if not isinstance(src, Real) and key in POSITIONS.get(name, ())
-        else real(src, dtype)
-        for key, src in enumerate(srcs)
+        torch.from_numpy(np.array(src)) if number in positions else real(src, dtype)
+        for number, src in enumerate(srcs)
     ]
     return Real(FLOWS[name](*tensors, **arguments, counts=counts), dtype)
 
@@ -174,12 +174,11 @@ def step(statement, values, counts, twice):
     if op in MOVEMENTS and isinstance(values[sources(statement)[0]], Real):
         return moved(statement, values)
     if op == "method" and floats and statement["name"] not in PASSIVE:
-        if isinstance(values[statement["srcs"][0]], Real) or statement["name"] in FLOWS:
-            if statement["name"] in FLOWS:
-                return method(statement, values, counts)
-            if statement["name"] in MOVED:
-                return moved(statement, values)
-            raise Skip(f"no {statement['name']} here")
+        if statement["name"] in FLOWS:
+            return method(statement, values, counts)
+        if statement["name"] in MOVED:
+            return moved(statement, values)
+        raise Skip(f"no {statement['name']} here")
     found = np.asarray(check_numpy.step(statement, Arrays(values)))
     return Real.of(found, NAMES[found.dtype]) if NAMES[found.dtype] in FLOATS else found
 
@@ -193,7 +192,7 @@ def evaluated(statements, counts):
             value = step(statement, values, counts, twice)
         except (RuntimeError, ValueError, IndexError) as error:
             name = statement.get("name", statement["op"])
-            raise Skip(f"PyTorch refuses {name}: {str(error).splitlines()[0][:80]}") from error
+            raise Skip(f"PyTorch refuses {name}: {str(error).splitlines()[0]}") from error
         values.append(value.fresh() if isinstance(value, Real) else value)
         depends.append(
             statement["op"] == "gradient" or any(depends[src] for src in sources(statement)))

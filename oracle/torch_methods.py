@@ -2,8 +2,8 @@
 
 As in numpy_methods.py, a function gets its sources and the arguments by their names in
 corpus/src/methods; in addition the counts of what was met. check_torch.py skips, and counts, what
-is not here. DIFFERENCES are the places where PyTorch's derivative is not the one that oracle/README.md
-("Derivatives") states; the stated one is computed there, and only there.
+is not here. DIFFERENCES are the places where PyTorch's derivative is not the one that
+oracle/README.md ("Derivatives") states; the stated one is computed there, and only there.
 """
 
 import collections
@@ -243,7 +243,7 @@ def images(x, function):
 
 
 def gathered(x, kernel, stride, dilation, padding, ceil_mode):
-    """The elements of each window on a new last axis, which of them exist, and which are padding."""
+    """The elements of each window on a new last axis, which exist, and which are padding."""
     numbers = np.arange(x.numel()).reshape(tuple(x.shape))
     shape, elements = windows(numbers, kernel, stride, dilation, padding, ceil_mode)
     parts = [elements(place) for place in np.ndindex(*shape)]
