@@ -16,13 +16,14 @@ from check_numpy import Skip, cast
 from numpy_methods import both_sides, windows
 
 Difference = collections.namedtuple("Difference", "method where theirs ours source probe")
-# Derivatives that PyTorch gives at points; `theirs` holds as long as it gives these.
+# Derivatives that PyTorch gives at points; `theirs` holds as long as it gives these. The sources
+# that a row names are where to look; what was measured is the probe, and that programs differed.
 Probe = collections.namedtuple("Probe", "function points derivatives")
 
 DIFFERENCES = [
     Difference(
         "clamp", "at min and max", "0", "1",
-        "PyTorch 2.15.0, measured; versions that test min <= x <= max give 1",
+        "PyTorch 2.15.0, measured",
         Probe(lambda x: torch.clamp(x, 0.0, 1.0), [0.0, 0.5, 1.0], [0.0, 1.0, 0.0])),
     Difference(
         "copysign", "at infinities and zeros", "NaN at infinities, and of second ones at zeros",
