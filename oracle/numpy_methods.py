@@ -273,6 +273,12 @@ def index(x, starts, stops, steps):
     return x[tuple(slice(*range_) for range_ in zip(starts, stops, steps))]
 
 
+def assign_slice(x, y, starts, stops, steps):
+    out = x.copy()
+    out[tuple(slice(*range_) for range_ in zip(starts, stops, steps))] = y
+    return out
+
+
 def pad(x, counts, mode):
     return np.pad(x, counts, mode=mode) if counts else x
 
@@ -283,7 +289,8 @@ def pad_with(mode):
 
 def linspace(dtype, start, stop, count):
     wide = np.longdouble
-    points = np.linspace(wide(start), wide(stop), count, dtype=wide)
+    start, stop = (wide(float(dtype.type(end))) for end in (start, stop))
+    points = np.linspace(start, stop, count, dtype=wide)
     return points.astype(np.float64 if dtype.itemsize == 8 else np.float32).astype(dtype)
 
 
@@ -552,6 +559,8 @@ METHODS = {
     "triu": lambda x, diagonal: np.triu(x, diagonals(diagonal)),
     "tril": lambda x, diagonal: np.tril(x, diagonals(diagonal)),
     "slice": index,
+    "assign": lambda x, y: np.broadcast_to(y, x.shape),
+    "assign_slice": assign_slice,
     "pad_reflect": pad_with("reflect"),
     "pad_replicate": pad_with("edge"),
     "pad_circular": pad_with("wrap"),

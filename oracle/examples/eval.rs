@@ -1,6 +1,7 @@
 //! Reads programs in the text form from stdin, separated by lines `---`, and prints a JSON object
 //! for each: the program with all its data, and the results that the oracle expects.
-//! `check_numpy.py` computes the same programs in NumPy and compares.
+//! `check_numpy.py` computes the same programs in NumPy and compares, `check_torch.py` those with
+//! gradients in PyTorch.
 
 use std::io::{Read, Write};
 
@@ -126,8 +127,12 @@ fn movement(statement: &Statement) -> Value {
         Statement::Gather { src, axis, index } => {
             json!({ "op": "gather", "src": id(src), "axis": axis, "index": id(index) })
         }
-        Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
+        Statement::Contiguous { src } | Statement::Realize { src } => {
             json!({ "op": "same", "src": id(src) })
+        }
+        Statement::Detach { src } => json!({ "op": "detach", "src": id(src) }),
+        Statement::Gradient { of, wrt } => {
+            json!({ "op": "gradient", "of": id(of), "wrt": id(wrt) })
         }
         Statement::Method { method, srcs, args } => {
             let named = method.row().parameters.iter().map(|(name, _)| name).zip(args);

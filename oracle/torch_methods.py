@@ -1,0 +1,454 @@
+"""The methods of floats in PyTorch, in f64: name -> function(sources, arguments, counts).
+
+As in numpy_methods.py, a function gets its sources and the arguments by their names in
+corpus/src/methods; in addition the counts of what was met. check_torch.py skips, and counts, what
+is not here. DIFFERENCES are the places where PyTorch's derivative is not the one that
+oracle/README.md ("Derivatives") states; the stated one is computed there, and only there.
+"""
+
+import collections
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from check_numpy import Skip, cast
+from numpy_methods import both_sides, windows
+
+Difference = collections.namedtuple("Difference", "method where theirs ours source probe")
+# Derivatives that PyTorch gives at points; `theirs` holds as long as it gives these. The sources
+# that a row names are where to look; what was measured is the probe, and that programs differed.
+Probe = collections.namedtuple("Probe", "function points derivatives")
+
+DIFFERENCES = [
+    Difference(
+        "clamp", "at min and max", "0", "1",
+        "PyTorch 2.15.0, measured",
+        Probe(lambda x: torch.clamp(x, 0.0, 1.0), [0.0, 0.5, 1.0], [0.0, 1.0, 0.0])),
+    Difference(
+        "copysign", "at infinities and zeros", "NaN at infinities, and of second ones at zeros",
+        "1 or -1 at infinities, 0 at zeros",
+        "FunctionsManual.cpp, copysign_tensor_self_backward: the result divided by x",
+        Probe(lambda x: torch.copysign(x, torch.ones(1)), [-np.inf, -2.0], [np.nan, -1.0])),
+    Difference(
+        "cummax", "at prefixes with equal maxima", "1 for the last", "1/count each",
+        "derivatives.yaml, cummax: cummaxmin_backward adds at the indices",
+        Probe(lambda x: torch.cummax(x, 0).values, [3.0, 3.0], [1.0, 1.0])),
+    Difference(
+        "cummin", "at prefixes with equal minima", "1 for the last", "1/count each",
+        "derivatives.yaml, cummin: as cummax",
+        Probe(lambda x: torch.cummin(x, 0).values, [3.0, 3.0], [1.0, 1.0])),
+    Difference(
+        "max_pool2d", "at windows with equal maxima", "1 for the first", "1/count each",
+        "documentation of MaxPool2d: return_indices names one of them",
+        Probe(lambda x: F.max_pool2d(x.reshape(1, 1, 2), [1, 2]), [3.0, 3.0], [1.0, 0.0])),
+    Difference(
+        "max_pool2d of padding", "at windows without an element",
+        "1 for the place where the window begins, even beyond the end of the memory", "0",
+        "PyTorch 2.15.0, measured; so its function is not called where a window is empty", None),
+    Difference(
+        "topk", "at slices with equal elements", "one of them", "the first",
+        "documentation of torch.topk: the order of equal elements is not stated", None),
+    Difference(
+        "scatter", "at positions that are written again", "undefined", "the last write",
+        "documentation of torch.Tensor.scatter_: the gradient is wrong unless indices are unique",
+        None),
+    Difference(
+        "celu", "at and below 0", "alpha is rounded to f32 in 1/alpha, also of f64", "1/alpha",
+        "derivatives.yaml, celu: alpha.toFloat()",
+        Probe(lambda x: F.celu(x, 0.3), [0.0], [0.3 / float(np.float32(0.3))])),
+    Difference(
+        "gelu", "below 0", "1 + tanh, whose error does not vanish with it", "within 8 ulps",
+        "Gelu in Activation.cpp; so the logistic function here", None),
+    Difference(
+        "hardsigmoid", "between -3 and 3", "1/6 rounded to f32, also of f64; no second one", "1/6",
+        "PyTorch 2.15.0, measured; so F.relu6(x + 3) / 6 here",
+        Probe(F.hardsigmoid, [0.0], [float(np.float32(1) / np.float32(6))])),
+    Difference(
+        "prod", "at derivatives of derivatives", "result / x / x - result / x^2, not quite 0", "0",
+        "derivatives.yaml, prod: prod_backward; so a chain of products here",
+        None),
+    Difference(
+        "prod of infinities", "at infinite factors", "NaN, the quotient of the result and x",
+        "the product of the others", "derivatives.yaml, prod: prod_backward",
+        Probe(torch.prod, [np.inf, 2.0], [np.nan, np.inf])),
+]
+
+
+def derivative(function, x):
+    return torch.autograd.grad(function(x).sum(), x, create_graph=True)[0]
+
+
+def changed():
+    """The rows whose probe gives other derivatives in this version of PyTorch."""
+    rows = []
+    for row in DIFFERENCES:
+        if row.probe and row.probe.derivatives:
+            x = torch.tensor(row.probe.points, dtype=torch.float64, requires_grad=True)
+            found = derivative(row.probe.function, x).detach().numpy()
+            if not np.allclose(found, row.probe.derivatives, 1e-14, 0, equal_nan=True):
+                rows.append(f"{row.method} {row.where}: {found.tolist()}")
+    return rows
+
+
+class Real:
+    """Floats of a dtype: `tensor` holds them in f64, `name` is the dtype."""
+
+    def __init__(self, tensor, name):
+        self.tensor, self.name = tensor, name
+
+    @staticmethod
+    def of(array, name):
+        return Real(torch.from_numpy(np.array(array, dtype=np.float64)), name)
+
+    def fresh(self):
+        """The value of a statement: its derivatives are not those of another statement."""
+        if self.tensor.requires_grad:
+            return Real(self.tensor.view_as(self.tensor), self.name)
+        return Real(self.tensor.clone().requires_grad_(True), self.name)
+
+    def array(self):
+        return rounded(self.tensor.detach().numpy(), self.name)
+
+
+def rounded(x, name):
+    """Numbers of f64, rounded once to a dtype."""
+    return np.ascontiguousarray(cast(x, name)).reshape(x.shape)
+
+
+def reduced(x, axes, keepdim, function):
+    return function(x, tuple(axes), keepdim) if axes else x
+
+
+def product(x, axes, counts, twice):
+    for axis in axes:
+        infinite = int(torch.isinf(x.detach()).sum())
+        if twice or infinite:
+            counts["differs: prod of infinities"] += infinite
+            counts["differs: prod"] += x.numel() if twice else 0
+            shape = [1 if axis == at else size for at, size in enumerate(x.shape)]
+            found = torch.ones(shape, dtype=x.dtype)
+            for part in x.split(1, axis) if x.shape[axis] else ():
+                found = found * part
+            x = found
+        else:
+            x = torch.prod(x, axis, keepdim=True)
+    return x
+
+
+def greatest(x, axes, counts, twice):
+    if any(x.shape[axis] == 0 for axis in axes):
+        shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+        return torch.full(shape, -torch.inf, dtype=x.dtype)
+    return reduced(x, axes, True, torch.amax)
+
+
+REDUCTIONS = {
+    "reduce_sum": lambda x, axes, counts, twice: reduced(x, axes, True, torch.sum),
+    "reduce_prod": product,
+    "reduce_max": greatest,
+}
+
+
+def chosen(method, kink, ours, theirs, counts):
+    """Our result where the kink is, theirs elsewhere."""
+    found = int(kink.sum())
+    if not found:
+        return theirs
+    counts["differs: " + method] += found
+    return torch.where(kink, ours, theirs)
+
+
+def clamp(x, min, max, counts):
+    at = x.detach()
+    bound = ((at == min) | (at == max)) & (min <= at) & (at <= max)
+    return chosen("clamp", bound, x, torch.clamp(x, min, max), counts)
+
+
+def copysign(x, y, counts):
+    x, y = torch.broadcast_tensors(x, y)
+    at = x.detach()
+    sign = torch.copysign(torch.ones_like(at), y.detach()) * torch.sign(at)
+    kink = torch.isinf(at) | (at == 0)
+    ours = torch.where(torch.isinf(at), x * sign, torch.copysign(at, y.detach()))
+    # The argument is replaced as well: the derivative of what torch.where omits would be NaN.
+    theirs = torch.copysign(torch.where(kink, 1.0, x), y)
+    return chosen("copysign", kink, ours, theirs, counts)
+
+
+def celu(x, alpha, counts):
+    kink = x.detach() <= 0
+    ours = F.elu(torch.where(kink, x, 0.0) / alpha) * alpha
+    return chosen("celu", kink, ours, F.celu(x, alpha), counts)
+
+
+def gelu(x, counts):
+    logistic = torch.sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+    return chosen("gelu", x.detach() < 0, x * logistic, F.gelu(x, approximate="tanh"), counts)
+
+
+def hardsigmoid(x, counts):
+    counts["differs: hardsigmoid"] += int((x.detach().abs() < 3).sum())
+    return F.relu6(x + 3) / 6
+
+
+def running(method, native, extreme):
+    def call(x, axis, counts):
+        theirs = native(x, axis).values
+        if x.shape[axis] == 0:
+            return theirs
+        # The prefixes are a new last axis; an element beyond is the first one, with no weight.
+        x = x.movedim(axis, -1)
+        size = x.shape[-1]
+        within = torch.ones(size, size, dtype=torch.bool).tril()
+        prefixes = x.unsqueeze(-2).expand(*x.shape, size)
+        ours, ties = shared(prefixes, within, extreme)
+        return chosen(method, ties.movedim(-1, axis), ours.movedim(-1, axis), theirs, counts)
+    return call
+
+
+class Replaced(torch.autograd.Function):
+    """The second source, with the derivatives of the first."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, adjoint):
+        return adjoint, None
+
+
+def shared(x, within, extreme):
+    """The extreme over the last axis of what is within, and where several elements equal it."""
+    least = float("-inf" if extreme is torch.amax else "inf")
+    found = extreme(torch.where(within, x.detach(), least), -1, keepdim=True)
+    equal = (x.detach() == found) & within
+    count = equal.sum(-1, keepdim=True)
+    value = torch.where(equal, x / count.clamp(min=1), 0.0).sum(-1)
+    return Replaced.apply(value, found.squeeze(-1)), (count > 1).squeeze(-1)
+
+
+def is_native(x, kernel, padding):
+    padding = both_sides(padding, len(kernel))
+    pairs = list(zip(padding[::2], padding[1::2]))
+    return len(kernel) == 2 and x.numel() > 0 and all(
+        before == after and 2 * before <= size for (before, after), size in zip(pairs, kernel))
+
+
+def images(x, function):
+    """A function of images [n, c, height, width] over the last two axes."""
+    outer = x.shape[:-2]
+    result = function(x.reshape(1, -1, *x.shape[-2:]))
+    return result.reshape(*outer, *result.shape[-2:])
+
+
+def gathered(x, kernel, stride, dilation, padding, ceil_mode):
+    """The elements of each window on a new last axis, which exist, and which are padding."""
+    numbers = np.arange(x.numel()).reshape(tuple(x.shape))
+    shape, elements = windows(numbers, kernel, stride, dilation, padding, ceil_mode)
+    parts = [elements(place) for place in np.ndindex(*shape)]
+    size = max([len(part) for part in parts] + [1])
+    at = np.zeros((len(parts), size), dtype=np.int64)
+    exists, pads = np.zeros(at.shape, dtype=np.bool_), np.zeros(at.shape, dtype=np.bool_)
+    for row, part in enumerate(parts):
+        for column, number in enumerate(part):
+            exists[row, column], pads[row, column] = number is not None, number is None
+            at[row, column] = number or 0
+    at, exists, pads = (torch.from_numpy(a.reshape(*shape, size)) for a in (at, exists, pads))
+    flat = torch.cat([x.reshape(-1), torch.zeros(1, dtype=x.dtype)])
+    return flat[at], exists, pads
+
+
+def max_pool(x, kernel, stride, dilation, padding, ceil_mode, counts):
+    elements, exists, _ = gathered(x, kernel, stride, dilation, padding, ceil_mode)
+    ours, ties = shared(elements, exists, torch.amax)
+    empty = int((~exists.any(-1)).sum())
+    counts["differs: max_pool2d of padding"] += empty
+    if empty or not is_native(x, kernel, padding):
+        counts["max_pool2d beyond PyTorch's: an index and amax"] += 1
+        return ours
+    padding = padding if len(padding) == 2 else padding[::2]
+    theirs = images(x, lambda x: F.max_pool2d(
+        x, kernel, stride, padding, dilation, ceil_mode=ceil_mode))
+    return chosen("max_pool2d", ties, ours, theirs, counts)
+
+
+def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad, counts):
+    if is_native(x, kernel, padding) and all(distance == 1 for distance in dilation):
+        padding = padding if len(padding) == 2 else padding[::2]
+        return images(x, lambda x: F.avg_pool2d(
+            x, kernel, stride, padding, ceil_mode, count_include_pad))
+    counts["avg_pool2d beyond PyTorch's: an index and a sum"] += 1
+    elements, exists, pads = gathered(x, kernel, stride, dilation, padding, ceil_mode)
+    count = exists.sum(-1) + (pads.sum(-1) if count_include_pad else 0)
+    return torch.where(exists, elements, 0.0).sum(-1) / count
+
+
+def sides(padding, space):
+    """The padding in F.pad's order: the last axis first."""
+    pairs = both_sides(padding, space)
+    return [n for i in reversed(range(space)) for n in pairs[2 * i:2 * i + 2]]
+
+
+def convolution(x, w, groups, stride, dilation, padding, counts):
+    space = len(stride)
+    if space > 3:
+        raise Skip("PyTorch has convolutions of 1 to 3 axes")
+    function = (F.conv1d, F.conv2d, F.conv3d)[space - 1]
+    return function(F.pad(x, sides(padding, space)), w, None, stride, 0, dilation, groups)
+
+
+def transposed_convolution(x, w, groups, stride, dilation, padding, output_padding, counts):
+    space = len(stride)
+    if space > 3:
+        raise Skip("PyTorch has convolutions of 1 to 3 axes")
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[space - 1]
+    whole = function(x, w, None, stride, 0, 0, groups, dilation)
+    added = sides([n for count in output_padding for n in (0, count)], space)
+    return F.pad(whole, [a - b for a, b in zip(added, sides(padding, space))])
+
+
+def positions(x, index, axis):
+    """The numbers of the elements that a scatter writes, and which of its indices are in range."""
+    axis %= x.dim()
+    valid = (0 <= index) & (index < x.shape[axis])
+    numbers = torch.arange(x.numel()).reshape(x.shape)
+    places = list(torch.meshgrid(*(torch.arange(n) for n in index.shape), indexing="ij"))
+    places[axis] = torch.where(valid, index, 0)
+    if not x.numel():
+        return torch.zeros(0, dtype=torch.int64), torch.zeros_like(valid)
+    return numbers[tuple(places)][valid], valid
+
+
+def signed(index):
+    """Positions in i64; those of u64 beyond are out of range like negative ones."""
+    return index.to(torch.int64)
+
+
+def scatter(x, index, src, axis, counts):
+    at, valid = positions(x, signed(index), axis)
+    last = np.zeros(len(at), dtype=np.bool_)
+    numbers, first = np.unique(at.numpy()[::-1], return_index=True)
+    last[len(at) - 1 - first] = True
+    counts["differs: scatter"] += len(at) - len(numbers)
+    last = torch.from_numpy(last)
+    return x.reshape(-1).index_put((at[last],), src[valid][last]).reshape(x.shape)
+
+
+def scatter_add(x, index, src, axis, counts):
+    at, valid = positions(x, signed(index), axis)
+    return x.reshape(-1).scatter_add(0, at, src[valid]).reshape(x.shape)
+
+
+def scatter_amax(x, index, src, axis, counts):
+    at, valid = positions(x, signed(index), axis)
+    return x.reshape(-1).scatter_reduce(0, at, src[valid], "amax").reshape(x.shape)
+
+
+def sort(x, axis, descending, counts):
+    return torch.sort(x, dim=axis, descending=descending, stable=True).values
+
+
+def topk(x, k, axis, largest, counts):
+    ordered = sort(x, axis, largest, counts)
+    still = ordered.detach()
+    size = max(x.shape[axis] - 1, 0)
+    equal = still.narrow(axis, 0, size) == still.narrow(axis, x.shape[axis] - size, size)
+    ties = equal.any(axis, keepdim=True).expand_as(ordered.narrow(axis, 0, k)) \
+        if equal.numel() else torch.zeros_like(ordered.narrow(axis, 0, k), dtype=torch.bool)
+    theirs = torch.topk(x, k, axis, largest, sorted=True).values
+    return chosen("topk", ties, ordered.narrow(axis, 0, k), theirs, counts)
+
+
+def plain(function):
+    """A function of PyTorch's that agrees everywhere."""
+    return lambda *srcs, counts, **arguments: function(*srcs, **arguments)
+
+
+AGREED = {
+    "abs": torch.abs,
+    "sign": torch.sign,
+    "square": torch.square,
+    "trunc": torch.trunc,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
+    "lerp": torch.lerp,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
+    "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
+    "hardswish": F.hardswish,
+    "softsign": F.softsign,
+    "exp": torch.exp,
+    "log": torch.log,
+    "log10": torch.log10,
+    "rsqrt": torch.rsqrt,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "silu": F.silu,
+    # Without the threshold above which F.softplus is linear.
+    "softplus": lambda x, beta: torch.logaddexp(torch.zeros_like(x), x * beta) / beta,
+    "logsigmoid": F.logsigmoid,
+    "elu": F.elu,
+    # With the numbers of tinygrad; those of torch.selu have more digits.
+    "selu": lambda x: 1.0507 * F.elu(x, 1.67326),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "mish": F.mish,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "asinh": torch.asinh,
+    "acosh": torch.acosh,
+    "atanh": torch.atanh,
+    "erf": torch.erf,
+    "asin": torch.asin,
+    "acos": torch.acos,
+    "atan": torch.atan,
+    "logaddexp": torch.logaddexp,
+    "fmod": torch.fmod,
+    "matmul": torch.matmul,
+    "cumsum": lambda x, axis: torch.cumsum(x, axis),
+    "cumprod": lambda x, axis: torch.cumprod(x, axis),
+    "amin": lambda x, axes, keepdim: reduced(x, axes, keepdim, torch.amin),
+}
+
+FLOWS = {name: plain(function) for name, function in AGREED.items()} | {
+    "celu": celu,
+    "clamp": clamp,
+    "copysign": copysign,
+    "gelu": gelu,
+    "hardsigmoid": hardsigmoid,
+    "cummax": running("cummax", torch.cummax, torch.amax),
+    "cummin": running("cummin", torch.cummin, torch.amin),
+    "max_pool2d": max_pool,
+    "avg_pool2d": avg_pool,
+    "conv2d": convolution,
+    "conv_transpose2d": transposed_convolution,
+    "scatter": scatter,
+    "scatter_add": scatter_add,
+    "scatter_amax": scatter_amax,
+    "sort": sort,
+    "topk": topk,
+}
+
+# Methods through which no gradient flows: NumPy computes them.
+PASSIVE = {
+    "linspace", "arange_float", "eye", "tri", "one_hot", "argsort", "topk_indices", "argmax",
+    "argmin", "any", "all", "count_nonzero", "isnan", "isinf", "isfinite", "assign",
+    "assign_slice",
+}
+
+# Methods that only move elements, and fill with 0: NumPy says which.
+MOVED = {
+    "squeeze", "unsqueeze", "transpose", "flatten", "unflatten", "repeat", "repeat_interleave",
+    "stack", "split", "chunk", "unfold", "diagonal", "diag", "triu", "tril", "slice",
+    "pad_reflect", "pad_replicate", "pad_circular", "shrink_to", "pad_to", "movedim", "roll",
+    "index_select",
+}
+
+# The sources, by number, that are positions or masks.
+POSITIONS = {"masked_fill": (1,), "scatter": (1,), "scatter_add": (1,), "scatter_amax": (1,)}
