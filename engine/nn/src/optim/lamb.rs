@@ -3,7 +3,9 @@
 use gradiff_graph::DType;
 use gradiff_tensor::{Error, Tensor};
 
-use super::optimizer::{Optimizer, Parameters, assign, norm, scalar_beside, trust, zeros_beside};
+use super::optimizer::{
+    Optimizer, Parameters, assign, delegate, norm, scalar_beside, trust, zeros_beside,
+};
 use crate::{State, Visitor};
 
 /// Adam: `m = b1 * m + (1 - b1) * g`, `v = b2 * v + (1 - b2) * g^2`; at step t the parameter
@@ -200,23 +202,7 @@ macro_rules! moments {
             }
         }
 
-        impl Optimizer for $optimizer {
-            fn parameters(&self) -> &[Tensor] {
-                &self.0.parameters.trained
-            }
-
-            fn lr(&self) -> Result<f64, Error> {
-                self.0.parameters.lr()
-            }
-
-            fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
-                self.0.parameters.set_lr(lr)
-            }
-
-            fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error> {
-                self.0.schedule_step()
-            }
-        }
+        delegate!($optimizer);
     )*};
 }
 

@@ -2,7 +2,7 @@
 
 use gradiff_tensor::{Error, Tensor};
 
-use super::optimizer::{Optimizer, Parameters, assign, norm, trust, zeros_beside};
+use super::optimizer::{Optimizer, Parameters, assign, delegate, norm, trust, zeros_beside};
 use crate::functional::invalid;
 use crate::{State, Visitor};
 
@@ -225,23 +225,7 @@ macro_rules! descents {
             }
         }
 
-        impl Optimizer for $optimizer {
-            fn parameters(&self) -> &[Tensor] {
-                &self.0.parameters.trained
-            }
-
-            fn lr(&self) -> Result<f64, Error> {
-                self.0.parameters.lr()
-            }
-
-            fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
-                self.0.parameters.set_lr(lr)
-            }
-
-            fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error> {
-                self.0.schedule_step()
-            }
-        }
+        delegate!($optimizer);
     )*};
 }
 

@@ -99,6 +99,31 @@ pub trait Optimizer: State {
     }
 }
 
+/// Implements [`Optimizer`] for a struct of a part that has `parameters` and `schedule_step`.
+macro_rules! delegate {
+    ($optimizer:ident) => {
+        impl Optimizer for $optimizer {
+            fn parameters(&self) -> &[Tensor] {
+                &self.0.parameters.trained
+            }
+
+            fn lr(&self) -> Result<f64, Error> {
+                self.0.parameters.lr()
+            }
+
+            fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
+                self.0.parameters.set_lr(lr)
+            }
+
+            fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error> {
+                self.0.schedule_step()
+            }
+        }
+    };
+}
+
+pub(super) use delegate;
+
 /// Optimisers of different parameters that step together, in one run.
 ///
 /// ```
