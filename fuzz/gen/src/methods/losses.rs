@@ -33,7 +33,7 @@ impl<C: Choices> Builder<'_, C> {
         };
         let smoothing = self.choices.pick(&[0.0, 0.0, 0.1, 0.25, 1.0]);
         let smoothing = Arg::Number(Literal::Float(smoothing));
-        let ignored = [-1, 0, 1, -100, i64::MAX][self.choices.below(5) as usize];
+        let ignored = self.choices.pick(&[0, -1, 1, 0, -100, 1, i64::MAX]);
         let reduction = Arg::Word(self.choices.pick(REDUCTIONS));
         let has_probabilities = method == Method::CrossEntropy && self.choices.one_in(3);
         let target = match has_probabilities {
