@@ -291,7 +291,16 @@ impl<C: Choices> Builder<'_, C> {
                 continue;
             }
             if let Some(fact) = transfer::reduce(op, &before, count, dtype, to, policy) {
-                return Some(self.push(Statement::Reduce { op, src, axes }, fact));
+                let reduced = self.push(Statement::Reduce { op, src, axes }, fact);
+                // Small choices leave the reduction as it is.
+                let is_permuted = 1 < shape.len() && self.has_room(2);
+                return match is_permuted && self.choices.below(8) == 7 {
+                    true => {
+                        let axes = shapes::permutation(self.choices, shape.len());
+                        Some(self.push(Statement::Permute { src: reduced, axes }, fact))
+                    }
+                    false => Some(reduced),
+                };
             }
         }
         None

@@ -173,7 +173,8 @@ impl<'a, C: Choices> Builder<'a, C> {
                 (self.statements.len() + goal / 2).min(self.max_statements)
             }
             // Longer programs seldom have the elements at which a method is special.
-            Lane::Methods | Lane::Gradients if self.choices.one_in(3) => self.method_of_data(),
+            Lane::Gradients if self.choices.one_in(3) => self.method_of_data(),
+            Lane::Methods if self.choices.one_in(5) => self.method_of_data(),
             _ => goal,
         };
         while self.statements.len() < goal && !self.choices.exhausted() {
