@@ -261,8 +261,9 @@ fn is_negation(node: &UOp) -> bool {
 }
 
 /// Replaces the facts' nodes, also where one is a part of a sum, or a remainder whose quotient is
-/// used. `None` if there is nothing to replace. An address is not changed: loads in a gate or in an
-/// index are executed also where the clauses do not hold.
+/// used. `None` if there is nothing to replace. An address is not changed, nor a store that a load
+/// comes after: loads in a gate or in an index, and stores before them, are executed also where the
+/// clauses do not hold.
 fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
     let order = root.order();
     let inner: FxHashSet<&UOp> = order
@@ -276,7 +277,8 @@ fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
         .collect();
     let mut done: FxHashMap<&UOp, UOp> = FxHashMap::default();
     let is_opened = |node: &&UOp| !node.src().is_empty() || is_fact(node, facts);
-    for node in order.into_iter().filter(|node| is_opened(node) && node.op() != Op::Index) {
+    let is_executed = |node: &&UOp| node.op() == Op::Index || node.dtype() == DType::Void;
+    for node in order.into_iter().filter(|node| is_opened(node) && !is_executed(node)) {
         let result = match facts.iter().position(|fact| fact.node == *node) {
             Some(position) => Some(stand_ins[position].clone()),
             None if node.op() == Op::Add && !inner.contains(node) => {
@@ -354,11 +356,11 @@ fn quotient_of_remainder(node: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Opti
     Some(UOp::binary(Op::FloorDiv, stand_ins[position].clone(), divisor.clone()))
 }
 
-/// Replaces each node for which `by` has another node, the topmost first.
+/// Replaces each node for which `by` has another node, the topmost first; not in stores that loads
+/// come after.
 fn replace(root: &UOp, by: impl Fn(&UOp) -> Option<UOp>) -> UOp {
     let mut done: FxHashMap<&UOp, UOp> = FxHashMap::default();
-    for node in root.order() {
-        assert!(node.dtype() != DType::Void, "an index has a value");
+    for node in root.order().into_iter().filter(|node| node.dtype() != DType::Void) {
         let result = match by(node) {
             Some(replacement) => replacement,
             None if node.src().is_empty() => continue,
