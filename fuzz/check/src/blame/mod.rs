@@ -154,6 +154,18 @@ fn in_graph(
     None
 }
 
+/// The buffers of each kernel, numbered in the order in which they are used first.
+fn buffer_uses(schedule: &gradiff::schedule::Schedule) -> Vec<Vec<usize>> {
+    let mut known = Vec::new();
+    let mut number = |buffer: &gradiff::graph::Buffer| {
+        known.iter().position(|found| found == buffer).unwrap_or_else(|| {
+            known.push(buffer.clone());
+            known.len() - 1
+        })
+    };
+    schedule.items.iter().map(|item| item.buffers.iter().map(&mut number).collect()).collect()
+}
+
 /// Checks the kernels after each of their passes, and as linear uops.
 fn in_kernels(
     program: &Program,
@@ -168,10 +180,16 @@ fn in_kernels(
     };
     let tree = &mut |ast: &UOp| Ok(ast.clone());
     if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Graph(tree))) {
-        // If it is right once views are stacked instead of merged, merging is wrong.
+        // If it is right once views are stacked instead of merged, merging is wrong; but if the
+        // buffers are used in another way then, that may have been wrong.
         let mut stacked = configuration.clone();
         stacked.schedule.merge_views = false;
-        let is_merging = wrong(expected, || at_level(&stacked, &mut Level::Graph(tree))).is_none();
+        let uses = |configuration: &Configuration| {
+            let graph = stages::graph(program).ok()?;
+            Some(buffer_uses(&stages::scheduled(&graph, configuration).ok()?))
+        };
+        let is_merging = uses(configuration) == uses(&stacked)
+            && wrong(expected, || at_level(&stacked, &mut Level::Graph(tree))).is_none();
         return blamed(
             Stage::KERNELS,
             if is_merging { Crate::View } else { Crate::Schedule },
