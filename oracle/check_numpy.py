@@ -361,6 +361,21 @@ def oracle(text):
     return run.stdout.splitlines()
 
 
+def summary(counts, differences, minimum, notes=()):
+    """Prints what was compared and skipped, and returns the exit code."""
+    for name, count in sorted(counts.items()):
+        print(f"{name}: {count}")
+    for note in notes:
+        print(note)
+    print(f"differences: {differences}")
+    if differences:
+        return 2
+    if counts["programs"] < minimum:
+        print(f"only {counts['programs']} programs compared, {minimum} asked for")
+        return 1
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", help="file of programs separated by ---; default stdin")
@@ -376,15 +391,7 @@ def main():
             differences += 1
             if differences <= options.show:
                 print(f"DIFFERENCE {wrong}\n{json.loads(line)['text']}\n---")
-    for name, count in sorted(counts.items()):
-        print(f"{name}: {count}")
-    print(f"differences: {differences}")
-    if differences:
-        return 2
-    if counts["programs"] < options.minimum:
-        print(f"only {counts['programs']} programs compared, {options.minimum} asked for")
-        return 1
-    return 0
+    return summary(counts, differences, options.minimum)
 
 
 if __name__ == "__main__":

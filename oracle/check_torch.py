@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 import check_numpy
-from check_numpy import FLOATS, NAMES, Skip
+from check_numpy import FLOATS, NAMES, Skip, summary
 from torch_methods import (
     DIFFERENCES, FLOWS, MOVED, PASSIVE, POSITIONS, REDUCTIONS, Real, changed, rounded,
 )
@@ -266,17 +266,11 @@ def main():
     for row in DIFFERENCES:
         name = f"differs: {row.method}"
         counts[f"{name} {row.where}: PyTorch {row.theirs}, stated {row.ours}"] = counts.pop(name, 0)
-    for name, count in sorted(counts.items()):
-        print(f"{name}: {count}")
-    for row in changed():
-        print(f"other than in the table of differences, {row} (PyTorch {torch.__version__})")
-    print(f"differences: {differences}")
-    if differences:
-        return 2
-    if counts["programs"] < options.minimum:
-        print(f"only {counts['programs']} programs compared, {options.minimum} asked for")
-        return 1
-    return 0
+    notes = (
+        f"other than in the table of differences, {row} (PyTorch {torch.__version__})"
+        for row in changed()
+    )
+    return summary(counts, differences, options.minimum, notes)
 
 
 if __name__ == "__main__":
