@@ -16,6 +16,7 @@ mod ordering;
 pub(crate) mod pooling;
 pub(crate) mod products;
 pub(crate) mod reduction;
+mod selection;
 pub(crate) mod statistics;
 
 use gradiff_corpus::{Args, Method};
@@ -160,6 +161,8 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::BinaryCrossEntropy | Method::BinaryCrossEntropyLogits => {
             losses::binary(method, call)
         }
+        Method::Get => selection::get(call),
+        Method::Set => selection::set(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use gradiff::{DType, Operand, Scalar, Tensor, keepdim};
 use gradiff_corpus as corpus;
-use gradiff_corpus::{
-    BinaryOp, Literal, Method, Program, ReduceOp, Statement, UnaryOp, ValueId, fill,
-};
+use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
 
 use crate::backends::methods;
 use crate::backends::refusal::Refusal;
@@ -67,7 +65,7 @@ fn assigned(
     values: &[Tensor],
 ) -> Result<Option<(usize, Tensor)>, gradiff::Error> {
     match statement {
-        Statement::Method { method: Method::Assign | Method::AssignSlice, srcs, .. } => {
+        Statement::Method { method, srcs, .. } if method.is_in_place() => {
             let target = srcs[0].0 as usize;
             Ok(Some((target, values[target].reshape(values[target].shape())?)))
         }

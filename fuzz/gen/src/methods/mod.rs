@@ -12,6 +12,7 @@ mod losses;
 mod movement;
 mod ordering;
 mod reduction;
+mod selection;
 mod statistics;
 mod windows;
 
@@ -51,7 +52,7 @@ impl<C: Choices> Builder<'_, C> {
         let method = match self.lane {
             Lane::Gradients if self.choices.one_in(2) => self.choices.pick(&KINKED),
             Lane::State if self.choices.one_in(4) => {
-                self.choices.pick(&[Method::Assign, Method::AssignSlice])
+                self.choices.pick(&[Method::Assign, Method::AssignSlice, Method::Set])
             }
             _ => self.choices.pick(&Method::ALL),
         };
@@ -158,7 +159,8 @@ impl<C: Choices> Builder<'_, C> {
             }
             Method::Argmax | Method::Argmin => self.draw_extreme_position(method),
             Method::Cummin => self.draw_cummin(),
-            Method::Assign | Method::AssignSlice => self.draw_assign(method),
+            Method::Assign | Method::AssignSlice | Method::Set => self.draw_assign(method),
+            Method::Get => self.draw_get(),
             Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
         }
     }
