@@ -38,13 +38,22 @@ pub(crate) fn outputs_with(
 ) -> Result<Vec<Tensor>, Refusal> {
     let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
     let targets = targets(program);
+    // For each value the first one that is the same tensor: realising returns its source.
+    let mut firsts: Vec<usize> = Vec::with_capacity(program.statements.len());
     for (number, statement) in program.statements.iter().enumerate() {
         let at = |refusal: Refusal| refusal.at(&format!("statement {number}"));
         let before = assigned(statement, &values).map_err(|error| at(error.into()))?;
         let value = value(statement, &values, input).map_err(|error| at(error.into()))?;
         if let Some((target, before)) = before {
-            values[target] = before;
+            let is_changed = |(_, first): &(_, &usize)| **first == firsts[target];
+            values.iter_mut().zip(&firsts).filter(is_changed).for_each(|(value, _)| {
+                *value = before.clone();
+            });
         }
+        firsts.push(match statement {
+            Statement::Realize { src } => firsts[src.0 as usize],
+            _ => number,
+        });
         let value = match targets.contains(&ValueId(number as u32)) {
             true => target(&value).map_err(|error| at(error.into()))?,
             false => value,

@@ -366,7 +366,13 @@ fn method(draw: &mut Draw) -> Call {
             ArgKind::Indices => Arg::Indices((0..length).map(|_| index(&mut number)).collect()),
         });
     }
-    let srcs = (0..count as u32).map(ValueId).collect();
+    // The engine is given the sources that its indices name.
+    if let [Arg::Indices(indices)] = &args[..] {
+        let named = if method.is_in_place() { 2 } else { 1 };
+        let sources = indices.iter().filter(|index| **index == Index::Source).count();
+        types.resize_with(named + sources, || draw.similar_type(&x));
+    }
+    let srcs = (0..types.len() as u32).map(ValueId).collect();
     typed(draw, &types, Statement::Method { method, srcs, args })
 }
 
