@@ -252,9 +252,9 @@ methods! {
     /// before and after, is zeros, which are multiplied as other elements.
     Conv2d "conv2d" 2 [groups: Int, stride: Ints, dilation: Ints, padding: Ints] windows::conv;
     /// The transposed convolution of images [n, c, ..] with weights [c, k / groups, ..]: element i
-    /// adds its products with the weights j at i * stride + j * dilation - padding before. The
-    /// size of an axis is (size - 1) * stride - padding + dilation * (kernel - 1) +
-    /// output_padding + 1.
+    /// adds its products with the weights j at i * stride + j * dilation - padding before. Zeros
+    /// between and around the elements are multiplied as these. The size of an axis is
+    /// (size - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1.
     ConvTranspose2d "conv_transpose2d" 2
         [groups: Int, stride: Ints, dilation: Ints, padding: Ints, output_padding: Ints]
         windows::conv_transpose;

@@ -431,8 +431,20 @@ impl<'a> Elements<'a> {
             labels.groups(method, Call { srcs: &sources, args, sums: self.scheme.sums })?;
         let cells = wide_cells(value, value.dtype);
         let mut unknown = None;
+        let is_convolution = matches!(method, Method::Conv2d | Method::ConvTranspose2d);
+        let weights = if is_convolution { &sources[1].cells[..] } else { &[] };
+        let is_number =
+            |label: &Cell| labels.element(*label).is_ok_and(|id| self.scalars.check(id).is_ok());
+        let are_numbers = weights.iter().all(is_number);
+        // The gradient of an image is a transposed convolution, in which zeros are multiplied by
+        // all weights.
+        let lost = (!are_numbers).then(|| self.scalars.constant(f64::INFINITY));
         let element = |(group, cell)| match group {
-            Ok(group) => self.element(rule, cell, &group),
+            Ok(Group { mut pairs, count }) => {
+                let images: Vec<Id> = pairs.iter().map(|(image, _)| *image).collect();
+                pairs.extend(lost.iter().flat_map(|lost| images.iter().map(|id| (*id, *lost))));
+                self.element(rule, cell, &Group { pairs, count })
+            }
             Err(reason) => *unknown.get_or_insert_with(|| self.unknown(reason, labels.elements())),
         };
         Ok(groups.into_iter().zip(cells).map(element).collect())

@@ -216,8 +216,8 @@ pub(crate) fn convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Valu
     Ok(Value::new(dtype, shape, cells))
 }
 
-/// The transposed convolution: each element of the image adds its products to the result. The sums
-/// of products are `combine`.
+/// The transposed convolution: each element of the image adds its products to the result, and so do
+/// the zeros between and around them. The sums of products are `combine`.
 pub(crate) fn transposed_convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Value> {
     let (dtype, x, w) = factors(call)?;
     let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);
@@ -244,24 +244,29 @@ pub(crate) fn transposed_convolution_by(call: Call<'_>, combine: Combine<'_>) ->
         shape.push(size().filter(|size| *size != 0).ok_or_else(refused)?);
     }
     limit([&shape[..], &w.shape[1..]].concat())?;
-    let mut pairs_of: Vec<Vec<(Cell, Cell)>> = vec![Vec::new(); count(&shape)];
-    for_each_index(&x.shape, |at| {
-        let element = x.cells[position(at, &x.shape)];
-        let group = at[1] / (inputs / groups);
-        for_each_index(&w.shape[1..], |offset| {
-            let mut target = vec![at[0], group * per_group + offset[0]];
+    let zero = Cell::from_bits(dtype, 0);
+    let mut cells = Vec::with_capacity(count(&shape));
+    for_each_index(&shape, |out| {
+        let group = out[1] / per_group;
+        let mut pairs = Vec::new();
+        for_each_index(&[&[inputs / groups], kernel].concat(), |at| {
+            let channel = group * (inputs / groups) + at[0];
+            // The element of the image whose product with this weight comes here; between and
+            // around the elements of the image are zeros.
+            let mut source = vec![out[0], channel];
+            let mut is_element = true;
             for axis in 0..rank {
-                let place =
-                    at[2 + axis] * options.stride[axis] + offset[1 + axis] * options.dilation[axis];
-                target.push(place.wrapping_sub(options.before[axis]));
+                let reach = at[1 + axis] * options.dilation[axis];
+                let place = (out[2 + axis] + options.before[axis]).wrapping_sub(reach);
+                let stride = options.stride[axis];
+                is_element &= place.is_multiple_of(stride) && place / stride < sizes[axis];
+                source.push(place / stride);
             }
-            if target.iter().zip(&shape).all(|(place, size)| place < size) {
-                let weight = w.cells[position(&[&[at[1]], offset].concat(), &w.shape)];
-                pairs_of[position(&target, &shape)].push((element, weight));
-            }
+            let weight = [&[channel, out[1] % per_group], &at[1..]].concat();
+            let element = if is_element { x.cells[position(&source, &x.shape)] } else { zero };
+            pairs.push((element, w.cells[position(&weight, &w.shape)]));
         });
+        cells.push(combine(dtype, &pairs));
     });
-    // Other elements are products with the zeros between and around those of the image.
-    let cells = pairs_of.iter().map(|pairs| combine(dtype, pairs)).collect();
     Ok(Value::new(dtype, shape, cells))
 }

@@ -8,6 +8,7 @@ use gradiff_graph::{Arg, DType, UOp};
 use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
 use crate::methods::indexing::moved_last;
+use crate::methods::windows::{CONVOLUTION, Steps};
 use crate::parameters::COMPUTED;
 use crate::{Error, Tensor, keepdim};
 
@@ -24,6 +25,8 @@ enum Row {
     Unary(&'static str, Slope),
     /// It has this number of sources.
     Call(&'static str, usize, Rule),
+    /// It has this number of sources, and numbers, which are sources as well.
+    List(&'static str, usize, Rule),
 }
 
 /// The value and the sources of a function.
@@ -42,13 +45,32 @@ impl Call<'_> {
         Tensor::from_valid(self.node.src()[1 + number].clone())
     }
 
+    /// The source of this number, which is an integer.
+    fn number(&self, number: usize) -> Option<i64> {
+        let constant = gradiff_schedule::constant_of(&self.node.src()[1 + number])?;
+        i64::try_from(constant.to_int()?).ok()
+    }
+
     /// The source of this number, which is an axis of source 0.
     fn axis(&self, number: usize) -> Result<i64, Error> {
-        let constant = gradiff_schedule::constant_of(&self.node.src()[1 + number]);
-        let axis = constant.and_then(|constant| i64::try_from(constant.to_int()?).ok());
-        match axis.filter(|axis| (0..self.source(0).rank() as i64).contains(axis)) {
+        match self.number(number).filter(|axis| (0..self.source(0).rank() as i64).contains(axis)) {
             Some(axis) => Ok(axis),
             None => invalid(format!("{:?}: source {number} is not an axis", self.node)),
+        }
+    }
+
+    /// The numbers of a convolution.
+    fn steps(&self) -> Result<Steps, Error> {
+        let axes = self.source(1).rank().saturating_sub(2);
+        let count = self.node.src().len() - 1;
+        let numbers: Option<Vec<i64>> = (2..count).map(|number| self.number(number)).collect();
+        match numbers.as_deref() {
+            Some([groups, rest @ ..]) if rest.len() == 2 * axes => Ok(Steps {
+                groups: *groups,
+                stride: rest[..axes].to_vec(),
+                dilation: rest[axes..].to_vec(),
+            }),
+            _ => invalid(format!("{:?}: its sources are not those of a convolution", self.node)),
         }
     }
 
@@ -90,8 +112,8 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
 }
 
 /// The rows.
-const ROWS: [Row; 45] = {
-    use Row::{Call, Unary};
+const ROWS: [Row; 46] = {
+    use Row::{Call, List, Unary};
     [
         Unary("abs", |x, _| x.sign()),
         Unary("relu", |x, _| indicator(&greater(x, 0.0)?, x)),
@@ -186,6 +208,12 @@ const ROWS: [Row; 45] = {
             let share = |x: &Tensor, y: &Tensor| g.mul(&x.sub(y)?.logistic()?);
             call.each(&[&|| share(&x, &y), &|| share(&y, &x)])
         }),
+        List(CONVOLUTION, 2, |call, g| {
+            let (x, w, steps) = (call.source(0), call.source(1), call.steps()?);
+            call.each(&[&|| g.convolution_to_image(x.shape(), &w, &steps), &|| {
+                g.convolution_to_weight(&x, w.shape(), &steps)
+            }])
+        }),
         Call("copysign", 2, |call, g| {
             let (value, x) = (call.value(), call.source(0));
             call.each(&[&|| g.mul(&value.sign()?.mul(&x.sign()?)?), &|| g.mul(0)])
@@ -265,9 +293,11 @@ fn shares_of_writes(
 /// Refuses a `Function` node without a row, or with another number of sources.
 pub(super) fn check(node: &UOp) -> Result<(), Error> {
     let Arg::Name(name) = node.arg() else { return Ok(()) };
+    let given = node.src().len().saturating_sub(1);
     let count = ROWS.iter().find_map(|row| match row {
         Row::Unary(known, _) => (**known == **name).then_some(1),
         Row::Call(known, count, _) => (**known == **name).then_some(*count),
+        Row::List(known, count, _) => (**known == **name).then_some(given.max(*count)),
     });
     match count {
         Some(count) if node.src().len() == 1 + count => Ok(()),
@@ -295,7 +325,9 @@ pub(super) fn gradients(
                 let product = g.mul(&slope(&call.source(0), &call.value())?)?;
                 return Ok(vec![None, Some(product)]);
             }
-            Row::Call(known, _, rule) if **known == **name => return rule(&call, g),
+            Row::Call(known, _, rule) | Row::List(known, _, rule) if **known == **name => {
+                return rule(&call, g);
+            }
             _ => {}
         }
     }

@@ -13,7 +13,7 @@ pub(crate) mod movement;
 mod ordering;
 mod reduction;
 mod softmax;
-mod windows;
+pub(crate) mod windows;
 
 pub use indexing::Scattered;
 pub use losses::Reduction;

@@ -319,8 +319,7 @@ impl Tensor {
         let stride = options.stride.numbers(axes, 1, "conv2d with stride")?;
         let dilation = options.dilation.numbers(axes, 1, "conv2d with dilation")?;
         let padded = self.padded_last(&padding, self.zero())?;
-        let windows = padded.windows("conv2d", &weight.shape()[2..], &stride, &dilation)?;
-        windows.convolved(weight, options.groups, axes)
+        padded.convolution("conv2d", weight, &Steps { groups: options.groups, stride, dilation })
     }
 
     /// Transposed convolution of images [n, c, ..] with weights [c, k / groups, ..]: element `i` of
@@ -359,9 +358,7 @@ impl Tensor {
             let after = (reach - padding[axis].1).saturating_add(added[axis]);
             image = image.resized(2 + axis, before, after)?;
         }
-        let ones = vec![1; axes];
-        let windows = image.windows(name, &shape[2..], &ones, &dilation)?;
-        windows.convolved(&weights, groups, axes)
+        image.convolution(name, &weights, &Steps { groups, stride: vec![1; axes], dilation })
     }
 
     /// The largest element of each window, over the last axes, in the same dtype. Padding never is
@@ -614,26 +611,84 @@ impl Tensor {
             .reshape(&ends)
     }
 
-    /// Sums the products of windows [n, c, .., ..] and weights [k, c / groups, ..].
-    fn convolved(&self, weight: &Tensor, groups: i64, axes: usize) -> Result<Tensor, Error> {
-        let (x, w) = (self.shape(), weight.shape());
-        let (counts, kernel) = (&x[2..2 + axes], &w[2..]);
-        let (inputs, outputs) = (x[1] / groups, w[0] / groups);
-        let split = [&[x[0], groups, inputs][..], counts, kernel].concat();
-        // Windows [n, groups, .., c / groups, ..], with an axis for the outputs of a group.
+    /// Convolves an image that has its padding.
+    fn convolution(&self, name: &str, weight: &Tensor, steps: &Steps) -> Result<Tensor, Error> {
+        let dtype = promote(self.dtype(), weight.dtype());
+        let (x, weight) = (self.cast(dtype)?, weight.cast(dtype)?);
+        let (groups, axes) = (steps.groups, weight.rank() - 2);
+        let windows = x.windows_for(name, &weight.shape()[2..], steps)?;
+        let counts = windows.shape()[3..3 + axes].to_vec();
+        let w = weight.shape();
+        let weights = weight.reshape(
+            &[&[1, groups, w[0] / groups][..], &vec![1; axes], &[w[1]], &w[2..]].concat(),
+        )?;
+        let products = windows.mul(&weights)?;
+        let reduced: Vec<usize> = (3 + axes..products.rank()).collect();
+        let sums = products.sum_kept(&reduced)?.cast(dtype)?;
+        let value = sums.reshape(&[&[x.shape()[0], w[0]][..], &counts].concat())?;
+        if !dtype.is_float() {
+            return Ok(value);
+        }
+        let numbers = [&[groups][..], &steps.stride, &steps.dilation].concat();
+        let numbers: Vec<Tensor> = numbers
+            .iter()
+            .map(|number| Tensor::full(DType::I64, &[], *number))
+            .collect::<Result<_, _>>()?;
+        let sources: Vec<&Tensor> = [&x, &weight].into_iter().chain(&numbers).collect();
+        Ok(value.as_function(CONVOLUTION, &sources))
+    }
+
+    /// The windows of an image, [n, groups, 1, .., c / groups, ..].
+    fn windows_for(&self, name: &str, kernel: &[i64], steps: &Steps) -> Result<Tensor, Error> {
+        let windows = self.windows(name, kernel, &steps.stride, &steps.dilation)?;
+        let (x, axes) = (windows.shape(), kernel.len());
+        let (inputs, counts) = (x[1] / steps.groups, &x[2..2 + axes]);
+        let split = [&[x[0], steps.groups, inputs][..], counts, kernel].concat();
         let mut order = vec![0, 1];
         order.extend(3..3 + axes);
         order.push(2);
         order.extend(3 + axes..3 + 2 * axes);
-        let aligned = [&[x[0], groups, 1][..], counts, &[inputs], kernel].concat();
-        let windows = self.reshape(&split)?.permuted(&order).reshape(&aligned)?;
-        let ones = vec![1; axes];
-        let weights =
-            weight.reshape(&[&[1, groups, outputs][..], &ones, &[inputs], kernel].concat())?;
-        let products = windows.mul(&weights)?;
-        let reduced: Vec<usize> = (3 + axes..products.rank()).collect();
-        let sums = products.sum_kept(&reduced)?.cast(products.dtype())?;
-        sums.reshape(&[&[x[0], w[0]][..], counts].concat())
+        let aligned = [&[x[0], steps.groups, 1][..], counts, &[inputs], kernel].concat();
+        windows.reshape(&split)?.permuted(&order).reshape(&aligned)
+    }
+
+    /// The gradient with respect to the image of a convolution, given that of the result: each
+    /// element of the result gives its share to the elements of its window.
+    pub(crate) fn convolution_to_image(
+        &self,
+        image: &[i64],
+        weight: &Tensor,
+        steps: &Steps,
+    ) -> Result<Tensor, Error> {
+        let (mut stride, mut rest) = (steps.stride.clone(), Vec::new());
+        for axis in 0..stride.len() {
+            let (count, kernel) = (self.shape()[2 + axis], weight.shape()[2 + axis]);
+            // The stride of a single window has no effect, however large it is.
+            if count == 1 {
+                stride[axis] = 1;
+            }
+            let used = (count - 1) * stride[axis] + (kernel - 1) * steps.dilation[axis] + 1;
+            rest.push(image[2 + axis] - used);
+        }
+        let options = Conv::default().groups(steps.groups).stride(&stride[..]);
+        let options = options.dilation(&steps.dilation[..]).output_padding(&rest[..]);
+        self.conv_transpose2d(weight, &options)
+    }
+
+    /// The gradient with respect to the weights, of this shape, of a convolution of an image.
+    pub(crate) fn convolution_to_weight(
+        &self,
+        image: &Tensor,
+        weight: &[i64],
+        steps: &Steps,
+    ) -> Result<Tensor, Error> {
+        let (g, axes) = (self.shape(), weight.len() - 2);
+        let windows = image.windows_for("conv2d", &weight[2..], steps)?;
+        let (groups, outputs) = (steps.groups, weight[0] / steps.groups);
+        let shape = [&[g[0], groups, outputs][..], &g[2..], &vec![1; 1 + axes]].concat();
+        let products = self.reshape(&shape)?.mul(&windows)?;
+        let reduced: Vec<usize> = [0].into_iter().chain(3..3 + axes).collect();
+        products.sum_kept(&reduced)?.cast(self.dtype())?.reshape(weight)
     }
 
     /// The windows of a tensor that is padded with `value`.
@@ -706,6 +761,17 @@ impl Tensor {
     fn zero(&self) -> Scalar {
         if self.dtype() == DType::Bool { Scalar::Bool(false) } else { Scalar::Int(0) }
     }
+}
+
+/// The function of a convolution. Its sources are the image, the weights, and the numbers of its
+/// [`Steps`].
+pub(crate) const CONVOLUTION: &str = "convolution";
+
+/// The resolved options of a convolution of an image that has its padding.
+pub(crate) struct Steps {
+    pub(crate) groups: i64,
+    pub(crate) stride: Vec<i64>,
+    pub(crate) dilation: Vec<i64>,
 }
 
 /// The resolved options of pooling, for each axis.
