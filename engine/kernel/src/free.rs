@@ -10,11 +10,16 @@ use crate::error::malformed;
 /// Most ranges of a kernel: a set of them is the bits of a word.
 pub(crate) const MAX_RANGES: usize = 64;
 
+/// Most iterations of reductions that count in [`Free::weight`].
+const WEIGHT_MAX: i64 = 1 << 12;
+
 /// The ranges that each node of a lowered kernel depends on.
 pub(crate) struct Free {
     /// The nodes, sources before users.
     pub(crate) nodes: Vec<UOp>,
     of: FxHashMap<UOp, u64>,
+    /// The ranges of all reductions.
+    reduced: u64,
 }
 
 impl Free {
@@ -25,7 +30,28 @@ impl Free {
     pub(crate) fn of(root: &UOp) -> Result<Free, Error> {
         let Numbered { nodes, free, .. } = Numbered::of(root)?;
         let of = nodes.iter().cloned().zip(free).collect();
-        Ok(Free { nodes, of })
+        let mut found = Free { nodes, of, reduced: 0 };
+        let reductions = found.nodes.iter().filter(|node| node.op() == Op::Reduce);
+        found.reduced = reductions.fold(0, |reduced, node| reduced | found.of_loops(node));
+        Ok(found)
+    }
+
+    /// Returns whether a node runs in the loops of a reduction.
+    pub(crate) fn is_reduced(&self, node: &UOp) -> bool {
+        self.of_node(node) & self.reduced != 0
+    }
+
+    /// Returns how often a node runs, in terms of those outside of the loops of reductions: as if
+    /// it were in all of them or in none.
+    pub(crate) fn weight(&self, node: &UOp) -> i64 {
+        if !self.is_reduced(node) {
+            return 1;
+        }
+        let sizes = self.ranges().filter(|range| self.is_reduced(range)).map(|range| {
+            let size = range.src()[0].as_int().and_then(|size| i64::try_from(size).ok());
+            size.unwrap_or(1)
+        });
+        sizes.fold(1, i64::saturating_mul).min(WEIGHT_MAX)
     }
 
     /// Returns the ranges of a node, one bit each; a range depends on itself alone.

@@ -8,23 +8,22 @@
 
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Dims, Op, Pairs, UOp};
-use rustc_hash::FxHashMap;
+use gradiff_view::ShapeTracker;
 
 use crate::shape_of;
-use crate::tuning::PANEL_WIDTHS;
-use crate::views::{Viewed, split};
+use crate::tuning::{PADDING_REUSE, PADDING_WINDOW, PANEL_WIDTHS, SCATTERED_STORE};
+use crate::views::split;
 
-/// Packs operands and returns the new outputs; `None` if there is nothing to pack.
-pub(crate) fn pack(viewed: &Viewed, thresholds: &Thresholds) -> Option<Vec<UOp>> {
-    let mut packed: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let mut is_changed = false;
-    for node in &viewed.order {
-        let new = node.with_src(node.src().iter().map(|src| packed[src].clone()));
-        let repacked = contraction(node, thresholds).map(|contraction| contraction.apply(&new));
-        is_changed |= repacked.is_some();
-        packed.insert(node.clone(), repacked.unwrap_or(new));
+/// Returns the node with its operands packed or padded, given the node before and after its sources
+/// were; `None` if there is nothing to pack.
+pub(crate) fn pack(node: &UOp, new: &UOp, thresholds: &Thresholds) -> Option<UOp> {
+    if !is_large_contraction(node, thresholds) {
+        return None;
     }
-    is_changed.then(|| viewed.outputs.iter().map(|output| packed[output].clone()).collect())
+    match contraction(node, thresholds) {
+        Some(contraction) => Some(contraction.apply(new)),
+        None => with_padded_operands(new),
+    }
 }
 
 /// A reduction whose operand `y` is to be packed.
@@ -51,21 +50,28 @@ fn is_invariant(operand: &UOp, axis: usize) -> bool {
     })
 }
 
-/// Returns the best packing of an operand of this reduction, if it is a large contraction.
-fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> {
-    let (Op::ReduceAxis, Arg::Reduce(Op::Add, axes)) = (reduction.op(), reduction.arg()) else {
-        return None;
+/// Returns whether a node is a large sum of products of floats.
+fn is_large_contraction(node: &UOp, thresholds: &Thresholds) -> bool {
+    let is_sum = matches!(node.arg(), Arg::Reduce(Op::Add, _)) && node.op() == Op::ReduceAxis;
+    let Some(product) = node.src().first().filter(|product| is_sum && product.op() == Op::Mul)
+    else {
+        return false;
     };
+    let count = shape_of(product).iter().try_fold(1i64, |count, size| count.checked_mul(*size));
+    product.dtype().is_float() && count.is_some_and(|count| thresholds.pack_products <= count)
+}
+
+/// Returns the best packing of an operand of a large contraction.
+fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> {
+    let Arg::Reduce(_, axes) = reduction.arg() else { return None };
     let product = &reduction.src()[0];
     let shape = shape_of(product);
-    let count = shape.iter().try_fold(1i64, |count, size| count.checked_mul(*size))?;
-    if product.op() != Op::Mul || !product.dtype().is_float() || count < thresholds.pack_products {
-        return None;
-    }
+    let count: i64 = shape.iter().product();
     let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
     let output_axes = || (0..shape.len()).filter(|axis| !reduced.contains(axis));
     let last = output_axes().rfind(|axis| shape[*axis] != 1);
-    let mut best: Option<(bool, Contraction)> = None;
+    let outputs: i64 = output_axes().map(|axis| shape[axis]).product();
+    let mut best: Option<(i64, Contraction)> = None;
     for (operand, y) in product.src().iter().enumerate() {
         let x = &product.src()[1 - operand];
         let invariant: Vec<usize> = output_axes().filter(|axis| is_invariant(y, *axis)).collect();
@@ -82,10 +88,13 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
             else {
                 continue;
             };
-            let is_last = Some(axis) == last;
-            if best.as_ref().is_none_or(|(was_last, _)| is_last && !was_last) {
+            // Lanes along another axis than the last one are stored one by one.
+            let stores = if Some(axis) == last { 0 } else { outputs * SCATTERED_STORE };
+            let cost = count / reuse + stores;
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 let (invariant, reduced) = (invariant.clone(), reduced.clone());
-                best = Some((is_last, Contraction { operand, axis, width, invariant, reduced }));
+                let found = Contraction { operand, axis, width, invariant, reduced };
+                best = Some((cost, found));
             }
         }
     }
@@ -103,7 +112,57 @@ fn is_compact(y: &UOp, reduced: &[usize], row_bytes: i64) -> bool {
     is_contiguous && reduced.iter().all(|axis| bytes(axis) < row_bytes)
 }
 
+/// Returns an operand that reads from a copy that includes its padding, so that its loads need no
+/// gates; `None` if it has no padding, or the elements of the copy would not be read often.
+fn with_padding(operand: &UOp) -> Option<UOp> {
+    let (base, tracker) = split(operand);
+    let at = tracker.views().iter().rposition(|view| view.mask().is_some())?;
+    let (below, above) = tracker.views().split_at(at + 1);
+    let view = &below[at];
+    let whole: Vec<(i64, i64)> = view.shape().iter().map(|size| (0, *size)).collect();
+    // The copy has elements that the view repeats once.
+    let is_repeated = |axis: usize| {
+        view.strides()[axis] == 0 && view.mask().is_none_or(|m| m[axis] == whole[axis])
+    };
+    let bounds = |axis: usize| (0, if is_repeated(axis) { 1 } else { whole[axis].1 });
+    let bounds: Vec<(i64, i64)> = (0..whole.len()).map(bounds).collect();
+    let sizes: Vec<i64> = bounds.iter().map(|(_, size)| *size).collect();
+    let elements = sizes.iter().product::<i64>();
+    if elements == 0 || tracker.size() / elements < PADDING_REUSE {
+        return None;
+    }
+    let copied = ShapeTracker::from_views(below).ok()?.shrink(&bounds).ok()?;
+    let repeated = ShapeTracker::from_shape(&sizes).ok()?.expand(view.shape()).ok()?;
+    let above = ShapeTracker::from_views(&[repeated.views(), above].concat()).ok()?;
+    let viewed = |base: UOp, tracker| UOp::new(Op::View, base.dtype(), [base], Arg::View(tracker));
+    let copy = UOp::unary(Op::Contiguous, base.dtype(), viewed(base, copied));
+    Some(viewed(copy, above))
+}
+
+/// Returns a reduction whose operands read from copies that include their padding.
+fn with_padded_operands(reduction: &UOp) -> Option<UOp> {
+    let product = &reduction.src()[0];
+    let padded: Vec<Option<UOp>> = product.src().iter().map(with_padding).collect();
+    padded.iter().any(Option::is_some).then(|| {
+        let factors = padded.into_iter().zip(product.src());
+        let factors = factors.map(|(copy, plain)| copy.unwrap_or_else(|| plain.clone()));
+        reduction.with_src([product.with_src(factors)])
+    })
+}
+
 impl Contraction {
+    /// Returns whether the other operand `x` is read in short windows along the longest axis that
+    /// reuses `y`, the last one as in convolutions: a tile unrolls these windows, so that its rows
+    /// share loads and few gates are left.
+    fn shares_windows(&self, x: &UOp) -> bool {
+        let (_, tracker) = split(x);
+        let shape = tracker.shape();
+        let rows = self.invariant.iter().max_by_key(|axis| shape[**axis]);
+        let last = self.invariant.iter().rfind(|axis| shape[**axis] != 1);
+        let window = self.reduced.last().map_or(1, |axis| shape[*axis]);
+        1 < tracker.views().len() && rows == last && (2..=PADDING_WINDOW).contains(&window)
+    }
+
     /// Returns the reduction with its operand packed.
     fn apply(&self, reduction: &UOp) -> UOp {
         let product = &reduction.src()[0];
@@ -140,7 +199,9 @@ impl Contraction {
         let full_sizes = split_sizes(shape);
         let y = permuted(panels, &inverse);
         let y = UOp::new(Op::Expand, y.dtype(), [y], Arg::Dims(Dims::from_slice(&full_sizes)));
-        let x = reshaped(product.src()[1 - operand].clone(), &full_sizes);
+        let x = &product.src()[1 - operand];
+        let copied = if self.shares_windows(x) { None } else { with_padding(x) };
+        let x = reshaped(copied.unwrap_or_else(|| x.clone()), &full_sizes);
         let factors = if *operand == 0 { [y, x] } else { [x, y] };
         let product = UOp::new(Op::Mul, product.dtype(), factors, Arg::None);
         let axes = Dims::from_vec(reduced.iter().map(|axis| *axis as i64).collect());

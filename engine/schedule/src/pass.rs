@@ -1,6 +1,6 @@
 //! The table of passes, and the two functions that run them.
 
-use gradiff_graph::{Buffer, UOp};
+use gradiff_graph::{Buffer, Op, UOp};
 use rustc_hash::FxHashSet;
 
 use crate::views::Viewed;
@@ -52,10 +52,22 @@ pub const PASSES: &[Pass] = &[
         name: "pack",
         promise: "operands that are read often are packed in reading order",
         run: |state, options| {
-            let packed =
-                options.pack.then(|| pack::pack(&state.viewed, &options.thresholds)).flatten();
-            if let Some(outputs) = packed {
-                state.viewed = views::convert(&outputs, options)?;
+            if options.pack {
+                let thresholds = &options.thresholds;
+                state.replace(options, |node, new| pack::pack(node, new, thresholds))?;
+            }
+            Ok(())
+        },
+        result: |state| state.viewed.outputs.clone(),
+    },
+    Pass {
+        name: "share",
+        promise: "no rearranged result is computed in several kernels",
+        run: |state, options| {
+            if options.fuse {
+                let shared = realize::rearranged_in_several(&state.viewed, options);
+                let copied = |new: &UOp| UOp::unary(Op::Contiguous, new.dtype(), new.clone());
+                state.replace(options, |node, new| shared.contains(node).then(|| copied(new)))?;
             }
             Ok(())
         },
@@ -107,6 +119,18 @@ impl State {
     fn new(outputs: &[UOp]) -> State {
         let (viewed, realized) = (Viewed::default(), FxHashSet::default());
         State { outputs: outputs.to_vec(), viewed, realized, items: Vec::new() }
+    }
+
+    /// Replaces nodes of the viewed graph.
+    fn replace(
+        &mut self,
+        options: &Options,
+        replace: impl Fn(&UOp, &UOp) -> Option<UOp>,
+    ) -> Result<(), Error> {
+        if let Some(replaced) = self.viewed.replaced(options, replace)? {
+            self.viewed = replaced;
+        }
+        Ok(())
     }
 
     fn trees(&self) -> Vec<UOp> {

@@ -28,13 +28,37 @@ use crate::{Options, size_of};
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
 pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
+    match options.fuse {
+        true => chosen(viewed, options).realized,
+        false => {
+            let computed = viewed.order.iter().filter(|node| is_computed(node));
+            viewed.forced.iter().chain(computed).cloned().collect()
+        }
+    }
+}
+
+/// Returns the views that several kernels would compute, each with its base, where the view is not
+/// strided along the axes of these kernels: each load then takes divisions, and is of one element.
+pub(crate) fn rearranged_in_several(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
+    let chooser = chosen(viewed, options);
+    let is_rearranged = |node: &&UOp| match (node.op(), node.arg()) {
+        (Op::View, Arg::View(tracker)) => {
+            let base = &node.src()[0];
+            1 < tracker.views().len()
+                && tracker.size() <= size_of(base)
+                && chooser.is_fused(base)
+                && chooser.chains[base].loads
+                && chooser.kernels.get(node) == Some(&Kernels::Several)
+        }
+        _ => false,
+    };
+    viewed.order.iter().filter(is_rearranged).cloned().collect()
+}
+
+/// Chooses the nodes that get a buffer if kernels are fused.
+fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
     let realized = viewed.forced.clone();
     let mut chooser = Chooser { realized, rows: options.rows, ..Chooser::default() };
-    if !options.fuse {
-        let computed = viewed.order.iter().filter(|node| is_computed(node)).cloned();
-        chooser.realized.extend(computed);
-        return chooser.realized;
-    }
     for node in &viewed.order {
         chooser.apply_chain_rules(node);
     }
@@ -52,7 +76,7 @@ pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
             chooser.realized.insert(node.clone());
         }
     }
-    chooser.realized
+    chooser
 }
 
 /// Wraps every node that gets a buffer in `Contiguous`.

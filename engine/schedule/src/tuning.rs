@@ -12,4 +12,11 @@ pub(crate) const MAX_REDUCTIONS: usize = 4;
 pub(crate) const MAX_LOOPS: usize = 16;
 /// Sizes of the innermost axis of a panel, in order of preference: whole vectors that are adjacent,
 /// as many as a tile of a product has.
-pub(crate) const PANEL_WIDTHS: [i64; 3] = [64, 32, 16];
+pub(crate) const PANEL_WIDTHS: [i64; 4] = [64, 32, 16, 8];
+/// The cost of an element that is stored by itself, in terms of an element that is packed.
+pub(crate) const SCATTERED_STORE: i64 = 4;
+/// How often each element of a copy that includes the padding is read at least: loads without gates
+/// save more than the copy costs.
+pub(crate) const PADDING_REUSE: i64 = 8;
+/// Longest windows along the rows of a tile whose padding is not copied: the tile unrolls them.
+pub(crate) const PADDING_WINDOW: i64 = 4;

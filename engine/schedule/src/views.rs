@@ -22,6 +22,34 @@ pub(crate) struct Viewed {
     pub(crate) order: Vec<UOp>,
 }
 
+impl Viewed {
+    /// Returns the graph after `replace` has replaced some nodes, given each node and the node with
+    /// its new sources; `None` if it replaces none. Nodes that must have a buffer still do.
+    pub(crate) fn replaced(
+        &self,
+        options: &Options,
+        replace: impl Fn(&UOp, &UOp) -> Option<UOp>,
+    ) -> Result<Option<Viewed>, Error> {
+        let mut replaced: FxHashMap<UOp, UOp> = FxHashMap::default();
+        let mut is_changed = false;
+        for node in &self.order {
+            let mut new = node.with_src(node.src().iter().map(|src| replaced[src].clone()));
+            if let Some(found) = replace(node, &new) {
+                (new, is_changed) = (found, true);
+            }
+            if self.forced.contains(node) && !matches!(node.op(), Op::Contiguous | Op::Copy) {
+                new = UOp::unary(Op::Contiguous, new.dtype(), new);
+            }
+            replaced.insert(node.clone(), new);
+        }
+        if !is_changed {
+            return Ok(None);
+        }
+        let outputs: Vec<UOp> = self.outputs.iter().map(|out| replaced[out].clone()).collect();
+        convert(&outputs, options).map(Some)
+    }
+}
+
 /// Converts the movement ops under `outputs` to views.
 pub(crate) fn convert(outputs: &[UOp], options: &Options) -> Result<Viewed, Error> {
     let mut converter = Converter { merge: options.merge_views, ..Converter::default() };

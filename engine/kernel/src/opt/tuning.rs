@@ -16,6 +16,9 @@ pub(crate) const DRAWN_UOPS_MAX: i64 = 1 << 10;
 /// Most CPU threads of a kernel: a machine's cores, beyond which each only costs its start.
 pub(crate) const THREADS_MAX: i64 = 64;
 
+/// Most lanes of a vector.
+pub(crate) const LANES_MAX: i64 = 64;
+
 // Devices with groups.
 
 /// Threads of a group that output loops fill: enough warps to hide latencies, and several groups
@@ -46,7 +49,8 @@ pub(crate) const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];
 /// Most rows of a tile. The rows of a large matrix often map to the same set of the L1 cache, which
 /// has 8 ways or more.
 pub(crate) const ROWS_MAX: i64 = 8;
-/// The same if the lanes of a row are stored one by one, which takes as many instructions.
+/// The same if the lanes of a row are stored one by one and windows are unrolled: both take many
+/// instructions.
 pub(crate) const SCALAR_STORE_ROWS_MAX: i64 = 4;
 /// Most iterations of a reduced loop that is unrolled because gates depend on it, so that the gates
 /// of most iterations are known.

@@ -7,10 +7,8 @@ use gradiff_graph::{Arg, Axis, AxisKind, Op, Target, UOp};
 use crate::Error;
 use crate::free::Free;
 use crate::nodes::map_nodes;
+use crate::opt::tuning::LANES_MAX;
 use crate::stride::stride;
-
-/// Most lanes of a vector.
-const LANES_MAX: i64 = 64;
 
 /// Gives the chosen ranges the kind `Vector`.
 pub(crate) fn choose_vectors(root: &UOp, target: &Target) -> Result<UOp, Error> {
@@ -32,11 +30,10 @@ pub(crate) fn choose_vectors(root: &UOp, target: &Target) -> Result<UOp, Error> 
             (2..=LANES_MAX).contains(&candidate.count())
                 && (candidate.count() as u64).is_power_of_two()
         })
-        .map(|candidate| (candidate.score(), candidate))
-        .filter(|(score, _)| 0 < *score)
+        .filter_map(|candidate| Some((candidate.cost()?, candidate)))
         .collect();
-    candidates.sort_by_key(|(score, candidate)| {
-        (std::cmp::Reverse((*score, candidate.count())), candidate.number())
+    candidates.sort_by_key(|(cost, candidate)| {
+        (*cost, std::cmp::Reverse(candidate.count()), candidate.number())
     });
     let mut chosen: Vec<Candidate<'_>> = Vec::new();
     for (_, candidate) in candidates {
@@ -90,13 +87,25 @@ impl Candidate<'_> {
         !self.free.nodes.iter().any(|node| self.varies(node) && other.varies(node))
     }
 
-    /// Scores the range as lanes: contiguous accesses count for it, others against it.
-    fn score(&self) -> i64 {
-        let accesses = self.free.nodes.iter().filter(|node| match node.op() {
-            Op::Load => self.varies(&node.src()[0]),
-            op => op == Op::Store && self.varies(node),
-        });
-        accesses.map(|access| if self.is_contiguous(&access.src()[0]) { 2 } else { -1 }).sum()
+    /// Returns the cost of the accesses for each lane, as the heuristics count it; `None` if the
+    /// lanes gain nothing.
+    fn cost(&self) -> Option<i64> {
+        let accesses =
+            self.free.nodes.iter().filter(|node| matches!(node.op(), Op::Load | Op::Store));
+        let (mut cost, mut saving) = (0i64, 0i64);
+        for access in accesses {
+            let address = &access.src()[0];
+            let weight = if access.op() == Op::Load { self.free.weight(access) } else { 1 };
+            let part = LANES_MAX / self.count();
+            let (each, saved) = match self.varies(access) {
+                true if self.is_contiguous(address) => (part, LANES_MAX),
+                true => (5 * LANES_MAX / 2, -LANES_MAX / 2),
+                false => (part, 0),
+            };
+            cost = cost.saturating_add(weight * each);
+            saving = saving.saturating_add(weight * saved);
+        }
+        (0 < saving).then_some(cost)
     }
 
     /// Returns whether an access of all lanes at an address is that of a vector: contiguous,

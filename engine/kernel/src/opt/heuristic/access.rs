@@ -1,17 +1,22 @@
 //! The memory accesses of a kernel, and their strides along its loops.
 
+use std::cmp::Reverse;
+
 use gradiff_graph::{AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 
-use super::optimizer::Optimizer;
+use super::optimizer::{Optimizer, divisor};
 use crate::Error;
 use crate::free::Free;
+use crate::opt::tuning::LANES_MAX;
 use crate::opt::{Loop, Setting};
 use crate::stride::stride;
 
 /// A load or store.
 pub(super) struct Access {
     pub(super) is_store: bool,
+    /// How often it runs, in terms of what is outside of the loops of reductions.
+    weight: i64,
     /// The stride of the index along each range it depends on, if that is constant.
     strides: Vec<(UOp, Option<i64>)>,
     /// The ranges that its gate depends on.
@@ -30,16 +35,25 @@ impl Access {
         self.gates.contains(range)
     }
 
-    /// Scores vector lanes along a range for this access.
-    fn score(&self, range: &UOp, has_reduction: bool) -> i64 {
-        match self.stride(range) {
-            Some(1) => 2,
-            Some(0) => 0,
-            // The store after a reduction runs once, so it matters less than the loads.
-            _ if self.is_store && has_reduction => -1,
-            _ => -3,
-        }
+    /// Returns the cost of this access for each iteration of a range, with so many vector lanes
+    /// along it, and what very many would save.
+    fn cost(&self, range: &UOp, lanes: i64) -> LaneCost {
+        let (cost, saving) = match self.stride(range) {
+            Some(1) => (LANES_MAX / lanes, LANES_MAX),
+            Some(0) => (LANES_MAX / lanes, 0),
+            // An access for each lane, and its move into the vector or out of it.
+            _ => (5 * LANES_MAX / 2, -3 * LANES_MAX / 2),
+        };
+        LaneCost { cost: self.weight * cost, saving: self.weight * saving }
     }
+}
+
+/// The cost of accesses with vector lanes, in terms of a scalar access, of which it is
+/// [`LANES_MAX`].
+#[derive(Clone, Copy)]
+struct LaneCost {
+    cost: i64,
+    saving: i64,
 }
 
 /// All loads and stores of a kernel.
@@ -70,7 +84,9 @@ impl Accesses {
             };
             let index_ranges = ranges.iter().filter(|range| varies_along(&index.src()[1..], range));
             let strides = index_ranges.map(|range| (range.clone(), stride(range))).collect();
-            Access { is_store: node.op() == Op::Store, strides, gates }
+            let is_store = node.op() == Op::Store;
+            let weight = if is_store { 1 } else { free.weight(index) };
+            Access { is_store, weight, strides, gates }
         };
         let list = free.nodes.iter().filter(is_access).map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
@@ -83,25 +99,29 @@ impl Accesses {
     }
 }
 
-/// Returns the index of the plain loop that is best for vector lanes: most accesses are contiguous
-/// along it.
+/// Returns the index of the plain loop that is best for vector lanes: the accesses cost least.
 pub(super) fn best_lane_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> Option<usize> {
     let list = &optimizer.loops.list;
-    let has_reduction = list.iter().any(|info| info.is_reduced);
     let key = |index: usize| {
         let info = &list[index];
-        let score = lane_score(optimizer, accesses, info, has_reduction)?;
-        Some((score, info.is_output, info.axis.number, index))
+        let cost = lane_cost(optimizer, accesses, info)?;
+        Some((Reverse(cost), info.is_output, info.axis.number, index))
     };
     (0..list.len()).filter_map(key).max().map(|best| best.3)
 }
 
-/// Scores vector lanes along a loop; `None` if they are illegal or gain nothing.
-pub(super) fn lane_score(
+/// Returns the number of lanes that vectors along a loop have, if it has a divisor that fits.
+pub(super) fn lanes(optimizer: &Optimizer<'_>, accesses: &Accesses, info: &Loop) -> Option<i64> {
+    let bytes = i64::from(optimizer.setting.target.vectors.bytes);
+    divisor(info.size, (bytes / accesses.widest_bytes).min(LANES_MAX))
+}
+
+/// Returns the cost of the accesses with vector lanes along a loop; `None` if they are illegal or
+/// gain nothing.
+pub(super) fn lane_cost(
     optimizer: &Optimizer<'_>,
     accesses: &Accesses,
     info: &Loop,
-    has_reduction: bool,
 ) -> Option<i64> {
     let Setting { mode, target } = optimizer.setting;
     let may_reorder = mode != Mode::Strict && target.groups.is_none();
@@ -109,6 +129,12 @@ pub(super) fn lane_score(
     if !is_candidate || info.is_reduced && !may_reorder {
         return None;
     }
-    let scores = accesses.list.iter().map(|access| access.score(&info.range, has_reduction));
-    Some(scores.sum()).filter(|score| 0 < *score)
+    let lanes = lanes(optimizer, accesses, info)?;
+    let costs = accesses.list.iter().map(|access| access.cost(&info.range, lanes));
+    let add = |a: LaneCost, b: LaneCost| LaneCost {
+        cost: a.cost.saturating_add(b.cost),
+        saving: a.saving.saturating_add(b.saving),
+    };
+    let total = costs.fold(LaneCost { cost: 0, saving: 0 }, add);
+    (0 < total.saving).then_some(total.cost)
 }

@@ -4,8 +4,8 @@
 
 use gradiff_graph::AxisKind;
 
-use super::access::{Access, Accesses, best_lane_loop, lane_score};
-use super::optimizer::{Optimizer, divisor};
+use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
+use super::optimizer::Optimizer;
 use crate::Error;
 use crate::opt::tuning::{ACCUMULATORS, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX};
 use crate::opt::{Loop, Loops, OptOp, Setting};
@@ -43,10 +43,9 @@ fn divide_among_threads(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
 /// get lanes of their own.
 fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     let accesses = Accesses::of(&optimizer.root)?;
-    let lanes = i64::from(optimizer.setting.target.vectors.bytes) / accesses.widest_bytes;
     let Some(lane_index) = best_lane_loop(optimizer, &accesses) else { return Ok(()) };
     let lane_loop = optimizer.loops.list[lane_index].clone();
-    let Some(amount) = divisor(lane_loop.size, lanes.min(64)) else { return Ok(()) };
+    let Some(amount) = lanes(optimizer, &accesses, &lane_loop) else { return Ok(()) };
     let is_independent = |info: &&Loop| info.is_independent(&lane_loop);
     let (independent, dependent): (Vec<&Loop>, Vec<&Loop>) =
         optimizer.loops.list.iter().partition(is_independent);
@@ -66,7 +65,7 @@ fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {
         let is_independent = vectorized.iter().all(|known| info.is_independent(known));
-        let gains = lane_score(optimizer, &accesses, &info, info.is_reduced).is_some();
+        let gains = lane_cost(optimizer, &accesses, &info).is_some();
         if is_independent && gains {
             optimizer.add(OptOp::Upcast, info.axis.number, amount)?;
             if info.is_reduced {
@@ -82,7 +81,7 @@ fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     match reuse_loop {
         Some(reuse_loop) => {
             optimizer.add(OptOp::Upcast, number, vectors)?;
-            unroll_gating_loop(optimizer, &accesses)?;
+            unroll_window(optimizer, &accesses, &reuse_loop)?;
             // The vectors stay in the cache during all iterations of the reuse loop.
             optimizer.make_innermost(reuse_loop.axis.number)
         }
@@ -116,7 +115,12 @@ fn tile(
     // Stores of single lanes make most of the source.
     let is_scalar_store =
         |access: &Access| access.is_store && access.stride(&lane_loop.range) != Some(1);
-    let has_scalar_store = accesses.list.iter().any(is_scalar_store);
+    // The windows of the gated loads are unrolled, which makes most of it as well.
+    let is_gated = |info: &Loop| {
+        is_window(info) && accesses.list.iter().any(|access| access.is_gated(&info.range))
+    };
+    let has_scalar_store =
+        accesses.list.iter().any(is_scalar_store) && optimizer.loops.list.iter().any(is_gated);
     let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
     // A loop with blocks shifted inwards cannot be divided among threads, so another one must be.
     let mut outputs =
@@ -143,12 +147,26 @@ fn tile(
     Ok(vectors)
 }
 
-/// Unrolls the innermost short reduced loop that gates depend on. Most gates are then known to be
-/// true, and adjacent elements of a tile share loads.
-fn unroll_gating_loop(optimizer: &mut Optimizer<'_>, accesses: &Accesses) -> Result<(), Error> {
-    let is_gated = |info: &Loop| accesses.list.iter().any(|access| access.is_gated(&info.range));
-    let is_short = |info: &&Loop| info.is_reduced && info.size <= WINDOW_MAX && is_gated(info);
-    let last = optimizer.loops.list.iter().filter(is_short).max_by_key(|info| info.axis.number);
+/// Returns whether a loop is reduced, and short enough to be unrolled.
+fn is_window(info: &Loop) -> bool {
+    info.is_reduced && info.size <= WINDOW_MAX
+}
+
+/// Unrolls the innermost short reduced loop that gates depend on, so that most of them are known to
+/// be true, or along which loads are those of adjacent rows of the tile, which then share them.
+fn unroll_window(
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    reuse_loop: &Loop,
+) -> Result<(), Error> {
+    let gains = |access: &Access, info: &Loop| {
+        let stride = access.stride(&info.range);
+        let is_shared = stride != Some(0) && stride == access.stride(&reuse_loop.range);
+        access.is_gated(&info.range) || stride.is_some() && is_shared
+    };
+    let does_gain = |info: &Loop| accesses.list.iter().any(|access| gains(access, info));
+    let is_unrolled = |info: &&Loop| is_window(info) && does_gain(info);
+    let last = optimizer.loops.list.iter().filter(is_unrolled).max_by_key(|info| info.axis.number);
     if let Some(number) = last.map(|info| info.axis.number) {
         optimizer.add(OptOp::Unroll, number, 0)?;
     }
