@@ -12,6 +12,7 @@ use crate::cache::{Cache, CachedKernel, Key};
 use crate::environment::Environment;
 use crate::plan::{Plan, PlannedKernel};
 use crate::search::{Search, SearchCache};
+use crate::templates::Templates;
 use crate::tensor::{rebind, reshape_node};
 use crate::{Error, Tensor, debug, search};
 
@@ -38,6 +39,7 @@ pub struct Engine {
     pub(crate) beam_limit: Duration,
     pub(crate) searches: SearchCache,
     cache: Cache,
+    templates: Templates,
     /// True if searches that were saved on disk are repeated.
     ignores_saved_searches: bool,
     debug_level: u8,
@@ -107,6 +109,7 @@ impl Engine {
             beam_limit,
             searches,
             cache,
+            templates: Templates::default(),
             ignores_saved_searches,
             debug_level,
         };
@@ -140,11 +143,25 @@ impl Engine {
 
     /// Returns a plan, and the node that each node is after the plan has run.
     fn prepare(&self, nodes: &[UOp]) -> Result<(Plan, Vec<UOp>), Error> {
-        let schedule = gradiff_schedule::schedule(nodes, &self.schedule)?;
         let settings = self.settings();
+        match self.templates.template(nodes, self.schedule, &settings) {
+            Some(template) => match self.templates.get(&template) {
+                Some(found) => Ok(found),
+                None => {
+                    let (plan, outputs) = self.planned(template.nodes(), &settings)?;
+                    Ok(self.templates.insert(&template, plan, outputs))
+                }
+            },
+            None => self.planned(nodes, &settings),
+        }
+    }
+
+    /// Schedules and lowers nodes.
+    fn planned(&self, nodes: &[UOp], settings: &Arc<str>) -> Result<(Plan, Vec<UOp>), Error> {
+        let schedule = gradiff_schedule::schedule(nodes, &self.schedule)?;
         let mut plan = Plan::default();
         for item in schedule.items {
-            let key = Key::new(&item.ast, &settings);
+            let key = Key::new(&item.ast, settings);
             let kernel = self.lower(&item.ast, &key)?;
             let (ast, buffers) = (item.ast, item.buffers);
             let CachedKernel { linear, executable, is_endless, opts } = kernel;

@@ -35,6 +35,7 @@ mod reduce;
 mod scalar;
 mod search;
 mod state;
+mod templates;
 mod tensor;
 
 pub use axes::{Axes, keepdim};

@@ -13,16 +13,37 @@ use crate::state::{Shared, Weak};
 /// The name of a value that has been computed; its source is the computation.
 pub(crate) const COMPUTED: &str = "computed";
 
-/// The states of the tensors whose values are parameters, by the parameter's number.
-static PARAMETERS: Mutex<BTreeMap<i64, Weak>> = Mutex::new(BTreeMap::new());
+/// The states of the tensors whose values are parameters.
+static PARAMETERS: Mutex<Known> = Mutex::new(Known { states: BTreeMap::new(), limit: LIMIT_MIN });
+
+/// Number of states from which on those that are gone are removed.
+const LIMIT_MIN: usize = 64;
+
+/// States of tensors.
+struct Known {
+    /// By the parameter's number.
+    states: BTreeMap<i64, Weak>,
+    /// Number of states with which those that are gone are removed next: twice as many as were
+    /// there the last time, so that each of them pays for a part of it.
+    limit: usize,
+}
+
+impl Known {
+    fn insert(&mut self, number: i64, state: &Shared) {
+        if self.limit <= self.states.len() {
+            self.states.retain(|_, state| !state.is_gone());
+            self.limit = LIMIT_MIN.max(2 * self.states.len());
+        }
+        self.states.insert(number, state.downgrade());
+    }
+}
 
 /// Returns a new parameter, the value of the tensor with this state.
 pub(crate) fn new_parameter(source: UOp, state: &Shared) -> UOp {
     static NEXT: AtomicI64 = AtomicI64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|_, state| !state.is_gone());
-    known.insert(number, state.downgrade());
+    known.insert(number, state);
     drop(known);
     let parameter = UOp::new(Op::Parameter, source.dtype(), [source], Arg::Int(number));
     assert!(parameter.shape().is_some(), "a node of tensor level has a shape");
@@ -59,7 +80,7 @@ pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
     }
     let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
     let alive = |(number, node): (i64, &UOp)| {
-        let state = known.get(&number)?.upgrade()?;
+        let state = known.states.get(&number)?.upgrade()?;
         // A node that a program made by itself may have any number.
         let is_like = |value: &UOp| value.dtype() == node.dtype() && value.shape() == node.shape();
         let is_value = is_like(&state.read().node);
@@ -70,7 +91,7 @@ pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
 
 /// Returns whether gradients of a node are passed to a tensor that requires one.
 pub(crate) fn requires_gradient(node: &UOp) -> bool {
-    let are_none = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+    let are_none = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner).states.is_empty();
     !are_none
         && parameters_below(node).iter().any(|(_, state)| state.read().requires_grad == Some(true))
 }
