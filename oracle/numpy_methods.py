@@ -143,7 +143,9 @@ def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad)
 
 
 # The methods whose sources are promoted first.
-PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d"}
+PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d", "einsum"}
+
+
 def wide(function):
     """A function of floats, computed in the longest float and rounded once."""
     def call(*sources, **arguments):
@@ -501,7 +503,54 @@ def binary_loss(function):
     return call
 
 
+def einsum(*sources, labels, output):
+    terms = []
+    for x in sources:
+        terms += [x.astype(wide_type(x.dtype)), labels[:x.ndim]]
+        labels = labels[x.ndim:]
+    return np.asarray(np.einsum(*terms, output)).astype(sources[0].dtype)
+
+
+def attention(query, key, value, mask=None, *, is_causal):
+    """In the longest float; `promoted` is of the floats but those of the mask."""
+    scores = np.matmul(longest(query), np.swapaxes(longest(key), -1, -2))
+    scores = scores / np.sqrt(np.longdouble(query.shape[-1]))
+    if mask is not None:
+        is_bool = mask.dtype == np.bool_
+        scores = np.where(mask, scores, -np.inf) if is_bool else scores + longest(mask)
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
+    found = np.matmul(softmax(scores, -1), longest(value))
+    return rounded(found, promoted([query, key, value]))
+
+
+def interpolate(x, sizes, mode, align_corners):
+    """By whole numbers: a position is `over / under`."""
+    linear = mode == "linear"
+    dtype, x = x.dtype, longest(x) if linear else x
+    for axis, m in reversed(list(enumerate(sizes, x.ndim - len(sizes)))):
+        n, i = x.shape[axis], np.arange(m)
+        if linear and align_corners:
+            over, under = (i * (n - 1), m - 1) if m > 1 else (i * 0, 1)
+        elif linear:
+            over, under = np.clip((2 * i + 1) * n - m, 0, (n - 1) * 2 * m), 2 * m
+        else:
+            over, under = ((2 * i + 1) * n, 2 * m) if mode == "nearest_exact" else (i * n, m)
+        low, rest = over // under, over % under
+        below = np.take(x, low, axis=axis)
+        if linear:
+            weight = (rest / np.longdouble(under)).reshape([m] + [1] * (x.ndim - axis - 1))
+            above = np.take(x, low + (rest != 0), axis=axis)
+            below = below + (above - below) * weight
+        x = below
+    return rounded(x, dtype) if linear else x
+
+
 METHODS = {
+    "einsum": einsum,
+    "scaled_dot_product_attention": attention,
+    "interpolate": interpolate,
+    "meshgrid": lambda *xs, indexing, part: np.meshgrid(*xs, indexing=indexing)[part],
     "scatter_reduce": scatter_reduce,
     "cross_entropy": cross_entropy,
     "sparse_categorical_crossentropy": sparse_categorical,
