@@ -3,11 +3,13 @@
 
 mod activation;
 mod assign;
+mod contraction;
 mod creation;
 mod cumulative;
 mod elementwise;
 mod floats;
 mod indexing;
+mod interpolation;
 mod losses;
 mod movement;
 mod ordering;
@@ -160,6 +162,10 @@ impl<C: Choices> Builder<'_, C> {
             Method::Cummin => self.draw_cummin(),
             Method::Assign | Method::AssignSlice => self.draw_assign(method),
             Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
+            Method::Einsum => self.draw_einsum(),
+            Method::ScaledDotProductAttention => self.draw_attention(),
+            Method::Interpolate => self.draw_interpolate(),
+            Method::Meshgrid => self.draw_meshgrid(),
         }
     }
 
