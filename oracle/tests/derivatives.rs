@@ -239,8 +239,8 @@ const ROWS: &[(&str, &str)] = &[
         "wv",
     ),
     ("y = einsum [a] labels=[4,1] output=[1,4]", "a"),
-    ("y = scaled_dot_product_attention [a,b,p] is_causal=true", "abp"),
-    ("y = scaled_dot_product_attention [a,f,p] is_causal=false", "afp"),
+    ("y = scaled_dot_product_attention [a,b,b] is_causal=true", "ab"),
+    ("y = scaled_dot_product_attention [b,p,a] is_causal=false", "bpa"),
     (
         "q = slice v starts=[0] stops=[2] steps=[1]\n\
          y = scaled_dot_product_attention [a,b,w0,q] is_causal=false",
@@ -248,8 +248,8 @@ const ROWS: &[(&str, &str)] = &[
     ),
     (
         "q = input bool[2] [true, false]\n\
-         y = scaled_dot_product_attention [a,b,p,q] is_causal=true",
-        "abp",
+         y = scaled_dot_product_attention [a,b,w0,q] is_causal=true",
+        "abw",
     ),
     ("y = interpolate v sizes=[7] mode=linear align_corners=false", "v"),
     ("y = interpolate a sizes=[3,2] mode=linear align_corners=true", "a"),
