@@ -506,9 +506,18 @@ def binary_loss(function):
 def einsum(*sources, labels, output):
     terms = []
     for x in sources:
-        terms += [x.astype(wide_type(x.dtype)), labels[:x.ndim]]
+        terms.append((x, labels[:x.ndim]))
         labels = labels[x.ndim:]
-    return np.asarray(np.einsum(*terms, output)).astype(sources[0].dtype)
+    if any(label not in output for _, of in terms for label in of):
+        terms = [part for x, of in terms for part in (x.astype(wide_type(x.dtype)), of)]
+        return np.asarray(np.einsum(*terms, output)).astype(sources[0].dtype)
+    # NumPy would add the products to 0, which would lose the sign of -0.
+    product = None
+    for x, of in terms:
+        x = np.einsum(x, of, [label for label in output if label in of])
+        x = np.expand_dims(x, [at for at, label in enumerate(output) if label not in of])
+        product = x if product is None else product * x
+    return product
 
 
 def attention(query, key, value, mask=None, *, is_causal):
