@@ -449,8 +449,8 @@ def losses_of_classes(x, classes, axis, smoothing):
     logs = np.moveaxis(log_softmax(x, axis), axis, -1)
     inside = (0 <= classes) & (classes < logs.shape[-1])
     picked = np.where(inside, classes, 0).astype(np.int64)[..., None]
-    found = np.where(inside, np.take_along_axis(logs, picked, -1)[..., 0], 0)
-    loss = -found
+    some = np.take_along_axis(logs, picked, -1)[..., 0] if logs.shape[-1] else 0
+    loss = -np.where(inside, some, 0)
     if smoothing:
         loss = (1 - smoothing) * loss - logs.sum(axis=-1) * (smoothing / logs.shape[-1])
     return loss
@@ -490,8 +490,10 @@ def nll_loss(x, classes, weight, ignore_index, reduction):
     values = np.moveaxis(longest(x), 1, -1)
     inside = (0 <= classes) & (classes < values.shape[-1])
     picked = np.where(inside, classes, 0).astype(np.int64)
+    # One more class, so that there is a class.
+    values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)])
     kept = inside & (classes.astype(object) != ignore_index).astype(bool)
-    weights = np.where(kept, longest(weight)[picked], 0)
+    weights = np.where(kept, np.append(longest(weight), 0)[picked], 0)
     found = np.where(inside, np.take_along_axis(values, picked[..., None], -1)[..., 0], 0)
     return rounded(np.asarray(reduced(-found * weights, reduction, weights.sum())), x.dtype)
 

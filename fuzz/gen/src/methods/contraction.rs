@@ -174,12 +174,16 @@ impl<C: Choices> Builder<'_, C> {
         if !policy.inexact || !self.has_room(4) || self.config.max_rank < 2 {
             return None;
         }
-        let x = self.pick(|tensor, fact| {
+        let found = self.pick(|tensor, fact| {
             tensor.dtype.is_float()
                 && 2 <= tensor.shape.len()
                 && tensor.shape.last() != Some(&0)
                 && (is_exact(fact, policy) || is_near(fact, policy))
-        })?;
+        });
+        let x = match found {
+            Some(found) => found,
+            None => self.new_queries()?,
+        };
         let query = self.type_of(x).clone();
         let (outer, &[rows, depth]) = query.shape.split_last_chunk::<2>()?;
         let (keys, width) = (self.palette.size(self.choices), self.palette.size(self.choices));
@@ -250,6 +254,25 @@ impl<C: Choices> Builder<'_, C> {
         };
         let args = vec![Arg::Flag(is_causal)];
         Some(self.push_method(Method::ScaledDotProductAttention, srcs, args, fact))
+    }
+
+    /// Adds queries, of two axes or three.
+    fn new_queries(&mut self) -> Option<ValueId> {
+        let dtype = match self.dtype() {
+            dtype if dtype.is_float() => dtype,
+            _ => DType::F32,
+        };
+        let mut shape =
+            vec![1 + self.choices.below(4) as usize, 1 + self.choices.below(5) as usize];
+        if self.config.max_rank > 2 && self.choices.one_in(3) {
+            shape.insert(0, 1 + self.choices.below(2) as usize);
+        }
+        let is_allowed = self.config.dtypes.contains(&dtype) && self.has_room(5);
+        if !is_allowed || self.limit < shapes::count(&shape) {
+            return None;
+        }
+        let (statement, fact) = self.seeded_floats(dtype, shape);
+        Some(self.push(statement, fact))
     }
 
     /// Draws floats from -1 to 1, or multiples of 1/8 up to 4.
