@@ -168,8 +168,12 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
             Tensor::einsum(&formula(ranks, args.ints(0), args.ints(1)), srcs)
         }
         Method::ScaledDotProductAttention => {
-            let mask = srcs.get(3).copied();
-            x.scaled_dot_product_attention(srcs[1], srcs[2], mask, 0.0, args.flag(0))
+            let (key, value, mask) = match *srcs {
+                [_, key, value] => (key, value, None),
+                [_, key, value, mask] => (key, value, Some(mask)),
+                _ => return Err(Error::Invalid(format!("attention of {} tensors", srcs.len()))),
+            };
+            x.scaled_dot_product_attention(key, value, mask, 0.0, args.flag(0))
         }
         Method::Interpolate => {
             let mode = match args.word(1) {
