@@ -235,7 +235,8 @@ const ROWS: &[(&str, &str)] = &[
     ("y = einsum [a,w] labels=[0,1,1,2] output=[2,0]", "aw"),
     ("y = einsum [a,b,a] labels=[0,1,0,1,2,1] output=[1]", "ab"),
     (
-        "q = slice w starts=[0,0] stops=[2,2] steps=[1,1]\ny = einsum [q,v] labels=[3,3,5] output=[]",
+        "q = slice w starts=[0,0] stops=[2,2] steps=[1,1]\n\
+         y = einsum [q,v] labels=[3,3,5] output=[]",
         "wv",
     ),
     ("y = einsum [a] labels=[4,1] output=[1,4]", "a"),

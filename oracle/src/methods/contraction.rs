@@ -28,7 +28,7 @@ pub(super) fn einsum(call: Call<'_>) -> Check<Value> {
     let is_summed = call.args.ints(0).iter().any(|label| !output.contains(label));
     einsum_by(call, &mut |dtype, products| {
         let value = |factors: &Vec<Cell>| {
-            factors[1..].iter().fold(factors[0], |all, factor| product(dtype, all, *factor))
+            factors[1..].iter().fold(factors[0], |part, factor| product(dtype, part, *factor))
         };
         let terms: Vec<Cell> = products.iter().map(value).collect();
         match is_summed {

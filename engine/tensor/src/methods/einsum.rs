@@ -144,7 +144,11 @@ impl Contraction {
             shape.push(axis.map_or(1, |axis| tensor.shape()[axis]));
             order.extend(axis);
         }
-        tensor.permuted(&order).reshape(&shape)
+        let ordered = match order.is_sorted() {
+            true => tensor,
+            false => tensor.permuted(&order),
+        };
+        ordered.reshape(&shape)
     }
 }
 
@@ -234,6 +238,14 @@ mod tests {
             Ok(text) => assert_eq!(text, expected, "{formula}"),
             Err(text) => assert!(text.contains(expected), "{formula}: {text}"),
         }
+    }
+
+    #[test]
+    fn matrix_products_are_the_nodes_of_matmul() {
+        let ones = |shape: &[i64]| Tensor::full(DType::F32, shape, 1).unwrap().contiguous();
+        let (x, y) = (ones(&[2, 3, 4]), ones(&[2, 4, 5]));
+        let found = Tensor::einsum("bij,bjk->bik", &[&x, &y]).unwrap();
+        assert_eq!(found.uop(), x.matmul(&y).unwrap().uop());
     }
 
     #[test]

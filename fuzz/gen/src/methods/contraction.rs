@@ -23,7 +23,7 @@ const MAX_RANK: usize = 5;
 #[derive(Default)]
 struct Labels {
     known: Vec<(i64, usize)>,
-    /// Of all sources, one after the other.
+    /// Those of all sources, one after the other.
     of_axes: Vec<i64>,
 }
 
