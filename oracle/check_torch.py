@@ -104,7 +104,7 @@ def moved_sources(statement):
     srcs = [statement["src"]] if "src" in statement else statement["srcs"]
     if statement.get("name") == "meshgrid":
         return [srcs[dict(statement["args"])["part"]]]
-    return srcs[:1] if statement.get("name") == "index_select" else srcs
+    return srcs[:1] if statement.get("name") in ("index_select", "get") else srcs
 
 
 def moved(statement, values):

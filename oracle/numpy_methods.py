@@ -281,6 +281,51 @@ def assign_slice(x, y, starts, stops, steps):
     return out
 
 
+def selection(x, at, sources):
+    """A copy with a spare element, which is 0, after the axes whose positions are sources; indices
+    that select from it: the first without sources, the second with them."""
+    taken = sum(1 for index in at if index not in ("new", "..."))
+    left = [":"] * (x.ndim - taken)
+    if "..." in at:
+        number = at.index("...")
+        at = at[:number] + left + at[number + 1:]
+    else:
+        at = at + left
+    basic, named, positions, spare = [], [], [], []
+    for index in at:
+        size = x.shape[len(spare)] if index != "new" else 1
+        if index == "new":
+            basic.append(None)
+        elif index == "source":
+            basic.append(slice(None))
+            numbers = sources[len(positions)].astype(object)
+            numbers = np.where(numbers < 0, numbers + size, numbers)
+            outside = (numbers < 0) | (numbers >= size)
+            positions.append(np.where(outside, size, numbers).astype(np.int64))
+        elif ":" in index:
+            ends = [int(end) if end else None for end in index.split(":")]
+            basic.append(slice(*ends))
+        else:
+            basic.append(int(index))
+        if index != "new":
+            spare.append((0, int(index == "source")))
+        if index == "new" or index == "source" or ":" in index:
+            named.append(positions[-1] if index == "source" else slice(None))
+    padded = np.pad(x, spare) if spare else x.copy()
+    return padded, tuple(basic), tuple(named)
+
+
+def get(x, *sources, at):
+    padded, basic, named = selection(x, at, sources)
+    return padded[basic + (...,)][named + (...,)]
+
+
+def assign_at(x, y, *sources, at):
+    padded, basic, named = selection(x, at, sources)
+    padded[basic + (...,)][named + (...,)] = y
+    return padded[tuple(map(slice, x.shape))]
+
+
 def pad(x, counts, mode):
     return np.pad(x, counts, mode=mode) if counts else x
 
@@ -621,6 +666,8 @@ METHODS = {
     "slice": index,
     "assign": lambda x, y: np.broadcast_to(y, x.shape),
     "assign_slice": assign_slice,
+    "get": get,
+    "set": assign_at,
     "pad_reflect": pad_with("reflect"),
     "pad_replicate": pad_with("edge"),
     "pad_circular": pad_with("wrap"),

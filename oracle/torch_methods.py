@@ -485,7 +485,7 @@ FLOWS = {name: plain(function) for name, function in AGREED.items()} | {
 PASSIVE = {
     "linspace", "arange_float", "eye", "tri", "one_hot", "argsort", "topk_indices", "argmax",
     "argmin", "any", "all", "count_nonzero", "isnan", "isinf", "isfinite", "assign",
-    "assign_slice",
+    "assign_slice", "set",
 }
 
 # Methods that only move elements, and fill with 0: NumPy says which.
@@ -493,7 +493,7 @@ MOVED = {
     "squeeze", "unsqueeze", "transpose", "flatten", "unflatten", "repeat", "repeat_interleave",
     "stack", "split", "chunk", "unfold", "diagonal", "diag", "triu", "tril", "slice",
     "pad_reflect", "pad_replicate", "pad_circular", "shrink_to", "pad_to", "movedim", "roll",
-    "index_select", "meshgrid",
+    "index_select", "get", "meshgrid",
 }
 
 # The sources, by number, that are positions or masks.

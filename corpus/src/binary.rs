@@ -13,8 +13,8 @@
 use crate::element::mask;
 use crate::repair::repair;
 use crate::{
-    Arg, ArgKind, Arity, BinaryOp, DType, Distribution, Fill, Literal, MAX_ELEMENTS, MAX_RANK,
-    Method, Operand, Program, ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId,
+    Arg, ArgKind, Arity, BinaryOp, DType, Distribution, Fill, Index, Literal, MAX_ELEMENTS,
+    MAX_RANK, Method, Operand, Program, ReduceOp, Shape, Statement, TensorType, UnaryOp, ValueId,
     statement_type,
 };
 
@@ -246,6 +246,30 @@ impl Writer {
                 let number = words.iter().position(|listed| listed == word);
                 self.bytes.push(number.expect("the row lists the word") as u8);
             }
+            Arg::Indices(indices) => {
+                self.count(indices.len());
+                indices.iter().for_each(|index| self.index(*index));
+            }
+        }
+    }
+
+    fn index(&mut self, index: Index) {
+        match index {
+            Index::Position(position) => {
+                self.bytes.push(0);
+                self.signed(position.into());
+            }
+            Index::Slice { start, stop, step } => {
+                self.bytes.push(1);
+                for end in [start, stop] {
+                    self.bytes.push(end.is_some().into());
+                    end.into_iter().for_each(|end| self.signed(end.into()));
+                }
+                self.signed(step.into());
+            }
+            Index::NewAxis => self.bytes.push(2),
+            Index::Ellipsis => self.bytes.push(3),
+            Index::Source => self.bytes.push(4),
         }
     }
 
@@ -601,6 +625,24 @@ impl<'a> Reader<'a> {
             ArgKind::Number => Arg::Number(self.literal()),
             ArgKind::DType => Arg::DType(self.choice(&DType::ALL)),
             ArgKind::Word(words) => Arg::Word(self.choice(words)),
+            ArgKind::Indices => {
+                let length = self.list_length(self.limits.list);
+                Arg::Indices((0..length).map(|_| self.index()).collect())
+            }
+        }
+    }
+
+    fn index(&mut self) -> Index {
+        match self.byte() % 5 {
+            0 => Index::Position(self.signed() as i64),
+            1 => {
+                let mut end = || (self.byte() % 2 == 1).then(|| self.signed() as i64);
+                let (start, stop) = (end(), end());
+                Index::Slice { start, stop, step: self.signed() as i64 }
+            }
+            2 => Index::NewAxis,
+            3 => Index::Ellipsis,
+            _ => Index::Source,
         }
     }
 

@@ -27,7 +27,8 @@ pub use element::{format_element, literal_bits};
 pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
 pub use methods::{
-    Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Method, REDUCTIONS, SCATTERED, axes, axis,
+    Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, Method, REDUCTIONS, SCATTERED,
+    axes, axis,
 };
 pub use program::{
     BinaryOp, Distribution, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,

@@ -100,6 +100,9 @@ fn argument(arg: &Arg) -> Value {
         Arg::Number(value) => literal(value),
         Arg::DType(dtype) => json!({ "dtype": dtype.name() }),
         Arg::Word(word) => json!(word),
+        Arg::Indices(indices) => {
+            json!(indices.iter().map(gradiff_corpus::Index::to_string).collect::<Vec<_>>())
+        }
     }
 }
 

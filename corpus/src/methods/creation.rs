@@ -1,10 +1,8 @@
 //! Typing of methods that create tensors; they have no sources.
 
-use super::{Args, size};
+use super::{Args, Typed, size};
 use crate::element::{float_bits, float_value};
 use crate::{DType, Literal, TensorType, literal_bits};
-
-type Typed = Result<TensorType, String>;
 
 fn check_float(dtype: DType) -> Result<(), String> {
     match dtype.is_float() {

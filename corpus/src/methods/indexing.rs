@@ -1,9 +1,7 @@
 //! Typing of methods with indices.
 
-use super::{Args, axis, size};
+use super::{Args, Typed, axis, size};
 use crate::{DType, TensorType};
-
-type Typed = Result<TensorType, String>;
 
 fn check_index(index: &TensorType) -> Result<(), String> {
     match index.dtype.is_int() {

@@ -1,10 +1,8 @@
 //! Typing of losses.
 
 use super::reduction::check_float;
-use super::{Args, elementwise};
+use super::{Args, Typed, elementwise};
 use crate::{DType, Literal, TensorType};
-
-type Typed = Result<TensorType, String>;
 
 pub(super) fn cross_entropy(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     let (x, target) = (srcs[0], srcs[1]);

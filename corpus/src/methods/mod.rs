@@ -11,6 +11,7 @@ mod contraction;
 mod creation;
 mod cumulative;
 mod elementwise;
+mod index;
 mod indexing;
 mod interpolation;
 mod losses;
@@ -20,6 +21,8 @@ mod reduction;
 mod windows;
 
 use crate::{DType, Literal, TensorType};
+
+pub use index::Index;
 
 /// An argument of a method.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +39,8 @@ pub enum Arg {
     DType(DType),
     /// One of the words that the row lists.
     Word(&'static str),
+    /// Indices along axes, from the first one on.
+    Indices(Vec<Index>),
 }
 
 /// The kind of an argument.
@@ -53,6 +58,8 @@ pub enum ArgKind {
     DType,
     /// [`Arg::Word`], one of these.
     Word(&'static [&'static str]),
+    /// [`Arg::Indices`].
+    Indices,
 }
 
 /// The reductions of the losses of samples to one.
@@ -72,7 +79,8 @@ impl ArgKind {
             | (ArgKind::Ints, Arg::Ints(_))
             | (ArgKind::Flag, Arg::Flag(_))
             | (ArgKind::Number, Arg::Number(_))
-            | (ArgKind::DType, Arg::DType(_)) => true,
+            | (ArgKind::DType, Arg::DType(_))
+            | (ArgKind::Indices, Arg::Indices(_)) => true,
             (ArgKind::Word(words), Arg::Word(word)) => words.contains(word),
             _ => false,
         }
@@ -158,10 +166,23 @@ impl<'a> Args<'a> {
             found => panic!("argument {number} is {found:?}, not a word"),
         }
     }
+
+    /// Returns argument `number`, indices.
+    ///
+    /// # Panics
+    /// If it is of another kind, or missing.
+    pub fn indices(self, number: usize) -> &'a [Index] {
+        match self.0.get(number) {
+            Some(Arg::Indices(indices)) => indices,
+            found => panic!("argument {number} is {found:?}, not a list of indices"),
+        }
+    }
 }
 
-/// Returns the type of a method's result from those of its sources, or what is not allowed.
-type Typing = fn(&[&TensorType], Args<'_>) -> Result<TensorType, String>;
+/// The type of a method's result, or what is not allowed.
+type Typed = Result<TensorType, String>;
+/// Returns the type of a method's result from those of its sources.
+type Typing = fn(&[&TensorType], Args<'_>) -> Typed;
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -578,6 +599,18 @@ methods! {
     /// that.
     BinaryCrossEntropyLogits "binary_crossentropy_logits" 2 [reduction: Word(REDUCTIONS)]
         losses::binary;
+    // Indices. The sources beyond the named ones are positions, of integers: one for each index
+    // that is `source`.
+    /// The elements at indices of the first source; the axes after the last index are whole. The
+    /// positions are broadcast, and count from the end if they are negative; where one is outside
+    /// its axis, the element is 0. Their shape takes the place of their axes, or comes first if
+    /// other axes, new ones included, are between these.
+    Get "get" list [at: Indices] index::get;
+    /// The first source after the elements at indices are replaced by those of the second one,
+    /// which is broadcast to the shape of `get`. The last one in row-major order stays where an
+    /// element is replaced several times; positions outside their axis are ignored. In place, as
+    /// `assign`.
+    Set "set" list [at: Indices] index::set;
     // Contractions, grids and sizes.
     /// The sums of the products of elements of all sources: `labels`, from 0 to 25, are those of
     /// the axes of all sources, one source after the other, `output` those of the result. An
@@ -614,6 +647,11 @@ impl Method {
     /// Returns the method of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Method> {
         Method::ALL.into_iter().find(|method| method.row().name == name)
+    }
+
+    /// Returns whether the method changes its first source, which keeps its elements in programs.
+    pub fn is_in_place(self) -> bool {
+        matches!(self, Method::Assign | Method::AssignSlice | Method::Set)
     }
 
     /// Returns the type of the result from those of the sources.

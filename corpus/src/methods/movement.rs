@@ -1,12 +1,10 @@
 //! Typing of methods that move elements.
 
-use super::{Args, axes, axis, size};
+use super::{Args, Typed, axes, axis, size};
 use crate::{Shape, TensorType};
 
 /// Maximum number of parts of an axis.
 const MAX_PARTS: usize = 1 << 16;
-
-type Typed = Result<TensorType, String>;
 
 /// The type of rotated elements: that of the source.
 pub(super) fn roll(srcs: &[&TensorType], args: Args<'_>) -> Typed {
@@ -235,7 +233,7 @@ pub(super) fn assign_slice(srcs: &[&TensorType], args: Args<'_>) -> Typed {
 }
 
 /// The type of the first source, if the second one can be assigned to a part of this shape.
-fn assigned(srcs: &[&TensorType], part: Shape) -> Typed {
+pub(super) fn assigned(srcs: &[&TensorType], part: Shape) -> Typed {
     let (target, value) = (srcs[0], srcs[1]);
     let mut both = part.clone();
     crate::geometry::broadcast("assign", &mut both, &value.shape)?;
@@ -251,7 +249,7 @@ fn assigned(srcs: &[&TensorType], part: Shape) -> Typed {
 }
 
 /// The number of indices of `range(size)[start:stop:step]`.
-fn range_size(size: usize, start: i64, stop: i64, step: i64) -> usize {
+pub(super) fn range_size(size: usize, start: i64, stop: i64, step: i64) -> usize {
     let size = size as i128;
     let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
     let clip = |bound: i64| {

@@ -1,13 +1,11 @@
 //! Typing of methods that compare elements with each other.
 
 use super::reduction::reduced;
-use super::{Args, axes, axis, size};
+use super::{Args, Typed, axes, axis, size};
 use crate::{DType, TensorType};
 
 /// Maximum size of an axis that is sorted.
 const MAX_SORTED: usize = 1 << 14;
-
-type Typed = Result<TensorType, String>;
 
 /// The type of the elements along an axis in order.
 pub(super) fn sorted(srcs: &[&TensorType], args: Args<'_>) -> Typed {

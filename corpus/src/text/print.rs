@@ -139,6 +139,7 @@ fn write_method(
             Arg::Number(value) => write!(f, "{value}")?,
             Arg::DType(dtype) => write!(f, "{}", dtype.name())?,
             Arg::Word(word) => write!(f, "{word}")?,
+            Arg::Indices(indices) => write!(f, "{}", list(indices))?,
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, ParseError};
 use super::{Parsed, expects};
 use crate::{
-    Arg, ArgKind, Arity, BinaryOp, Case, DType, Distribution, Expect, Fill, Literal, Method,
+    Arg, ArgKind, Arity, BinaryOp, Case, DType, Distribution, Expect, Fill, Index, Literal, Method,
     Operand, Program, ReduceOp, Statement, TensorType, UnaryOp, ValueId, statement_type,
 };
 use std::collections::BTreeMap;
@@ -245,7 +245,35 @@ fn arg(cursor: &mut Cursor<'_>, kind: ArgKind) -> Result<Arg, ParseError> {
             let found = words.iter().copied().find(|listed| *listed == word);
             Arg::Word(found.ok_or_else(|| start.expected(&allowed))?)
         }
+        ArgKind::Indices => Arg::Indices(cursor.list(index)?),
     })
+}
+
+fn index(cursor: &mut Cursor<'_>) -> Result<Index, ParseError> {
+    if cursor.take("...") {
+        return Ok(Index::Ellipsis);
+    }
+    for (word, index) in [("new", Index::NewAxis), ("source", Index::Source)] {
+        if cursor.peek_word() == Some(word) {
+            cursor.take(word);
+            return Ok(index);
+        }
+    }
+    let expectation = "an index: `3`, `0:9:2`, `new`, `...` or `source`";
+    let is_number = |cursor: &Cursor<'_>| {
+        cursor.rest().starts_with(|first: char| first == '-' || first.is_ascii_digit())
+    };
+    let number = |cursor: &mut Cursor<'_>| match is_number(cursor) {
+        true => cursor.signed(expectation).map(Some),
+        false => Ok(None),
+    };
+    let start = number(cursor)?;
+    if !cursor.take(":") {
+        return start.map(Index::Position).ok_or_else(|| cursor.expected(expectation));
+    }
+    let stop = number(cursor)?;
+    let step = if cursor.take(":") { number(cursor)? } else { None };
+    Ok(Index::Slice { start, stop, step: step.unwrap_or(1) })
 }
 
 /// Returns the expectation of an operation, with all keywords.

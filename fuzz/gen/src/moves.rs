@@ -144,7 +144,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Draws an integer dtype of the configuration.
-    fn int_dtype(&mut self) -> Option<DType> {
+    pub(crate) fn int_dtype(&mut self) -> Option<DType> {
         let ints = self.config.dtypes.iter().filter(|dtype| dtype.is_int()).count();
         if ints == 0 {
             return None;

@@ -106,7 +106,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::IsClose => Rule::Constant,
         Method::Linspace | Method::ArangeFloat | Method::Eye | Method::Tri => Rule::Constant,
         Method::OneHot | Method::Argsort | Method::TopkIndices => Rule::Constant,
-        Method::Assign | Method::AssignSlice => Rule::Constant,
+        Method::Assign | Method::AssignSlice | Method::Set => Rule::Constant,
         Method::Argmax | Method::Argmin => Rule::Constant,
         Method::Any | Method::All | Method::CountNonzero => Rule::Constant,
 
@@ -129,6 +129,6 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::Triu | Method::Tril | Method::Slice | Method::PadReflect => Rule::Movement,
         Method::PadReplicate | Method::PadCircular | Method::ShrinkTo => Rule::Movement,
         Method::PadTo | Method::Movedim | Method::IndexSelect | Method::Scatter => Rule::Movement,
-        Method::Meshgrid => Rule::Movement,
+        Method::Get | Method::Meshgrid => Rule::Movement,
     }
 }

@@ -18,6 +18,7 @@ mod ordering;
 pub(crate) mod pooling;
 pub(crate) mod products;
 pub(crate) mod reduction;
+mod selection;
 pub(crate) mod statistics;
 
 use gradiff_corpus::{Args, Method};
@@ -162,6 +163,8 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::BinaryCrossEntropy | Method::BinaryCrossEntropyLogits => {
             losses::binary(method, call)
         }
+        Method::Get => selection::get(call),
+        Method::Set => selection::set(call),
         Method::Einsum => contraction::einsum(call),
         Method::ScaledDotProductAttention => contraction::attention(call),
         Method::Interpolate => interpolation::interpolate(call),

@@ -329,7 +329,7 @@ pub(super) fn tril(call: Call<'_>) -> Check<Value> {
 }
 
 /// The indices of `range(size)[start:stop:step]`, as Python's `slice.indices` gives them.
-fn python_range(size: usize, start: i64, stop: i64, step: i64) -> Check<Vec<usize>> {
+pub(super) fn python_range(size: usize, start: i64, stop: i64, step: i64) -> Check<Vec<usize>> {
     let size = size as i128;
     let from_end = |bound: i64| {
         let bound = i128::from(bound);

@@ -1,7 +1,7 @@
 //! Calls of the engine's methods by the statements of the method table.
 
 use gradiff::{
-    Axes, Conv, Error, Indexing, Interpolation, Pool, Reduction, Scattered, Tensor, keepdim,
+    Axes, Conv, Error, Index, Indexing, Interpolation, Pool, Reduction, Scattered, Tensor, keepdim,
 };
 use gradiff_corpus::{Arg, Args, Literal, Method};
 
@@ -110,13 +110,9 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Tril => x.tril(args.int(0)),
         Method::Slice => x.slice(&ranges(args)),
         Method::Assign => x.assign(srcs[1].detach()),
-        Method::AssignSlice => {
-            let target = match x.requires_grad() {
-                Some(true) => x.detach(),
-                _ => (*x).clone(),
-            };
-            target.assign_slice(&ranges(args), srcs[1].detach())
-        }
+        Method::AssignSlice => assignable(x).assign_slice(&ranges(args), srcs[1].detach()),
+        Method::Get => x.get(indices(args, &srcs[1..])),
+        Method::Set => assignable(x).set(indices(args, &srcs[2..]), srcs[1].detach()),
         Method::PadReflect => x.pad_reflect(&pairs(args)),
         Method::PadReplicate => x.pad_replicate(&pairs(args)),
         Method::PadCircular => x.pad_circular(&pairs(args)),
@@ -249,6 +245,29 @@ fn part(parts: Vec<Tensor>, number: i64) -> Result<Tensor, Error> {
 /// The first two arguments, lists of one length, as pairs.
 fn pairs(args: Args<'_>) -> Vec<(i64, i64)> {
     args.ints(0).iter().copied().zip(args.ints(1).iter().copied()).collect()
+}
+
+/// The tensor if a part of it can be assigned to, else its elements without their gradient.
+fn assignable(x: &Tensor) -> Tensor {
+    match x.requires_grad() {
+        Some(true) => x.detach(),
+        _ => x.clone(),
+    }
+}
+
+/// The engine's indices, with the tensors that are sources.
+fn indices(args: Args<'_>, sources: &[&Tensor]) -> Vec<Index> {
+    let mut sources = sources.iter();
+    let index = |index: &gradiff_corpus::Index| match *index {
+        gradiff_corpus::Index::Position(position) => Index::Position(position),
+        gradiff_corpus::Index::Slice { start, stop, step } => Index::Slice { start, stop, step },
+        gradiff_corpus::Index::NewAxis => Index::NewAxis,
+        gradiff_corpus::Index::Ellipsis => Index::Ellipsis,
+        gradiff_corpus::Index::Source => {
+            Index::from(*sources.next().expect("typing counts the sources"))
+        }
+    };
+    args.indices(0).iter().map(index).collect()
 }
 
 /// The starts, stops and steps of a slice, one of each for an axis.

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use gradiff::{DType, Operand, Scalar, Tensor, keepdim};
 use gradiff_corpus as corpus;
-use gradiff_corpus::{
-    BinaryOp, Literal, Method, Program, ReduceOp, Statement, UnaryOp, ValueId, fill,
-};
+use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
 
 use crate::backends::methods;
 use crate::backends::refusal::Refusal;
@@ -40,13 +38,22 @@ pub(crate) fn outputs_with(
 ) -> Result<Vec<Tensor>, Refusal> {
     let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
     let targets = targets(program);
+    // For each value the first one that is the same tensor: realising returns its source.
+    let mut firsts: Vec<usize> = Vec::with_capacity(program.statements.len());
     for (number, statement) in program.statements.iter().enumerate() {
         let at = |refusal: Refusal| refusal.at(&format!("statement {number}"));
         let before = assigned(statement, &values).map_err(|error| at(error.into()))?;
         let value = value(statement, &values, input).map_err(|error| at(error.into()))?;
         if let Some((target, before)) = before {
-            values[target] = before;
+            let is_changed = |(_, first): &(_, &usize)| **first == firsts[target];
+            values.iter_mut().zip(&firsts).filter(is_changed).for_each(|(value, _)| {
+                *value = before.clone();
+            });
         }
+        firsts.push(match statement {
+            Statement::Realize { src } => firsts[src.0 as usize],
+            _ => number,
+        });
         let value = match targets.contains(&ValueId(number as u32)) {
             true => target(&value).map_err(|error| at(error.into()))?,
             false => value,
@@ -67,7 +74,7 @@ fn assigned(
     values: &[Tensor],
 ) -> Result<Option<(usize, Tensor)>, gradiff::Error> {
     match statement {
-        Statement::Method { method: Method::Assign | Method::AssignSlice, srcs, .. } => {
+        Statement::Method { method, srcs, .. } if method.is_in_place() => {
             let target = srcs[0].0 as usize;
             Ok(Some((target, values[target].reshape(values[target].shape())?)))
         }

@@ -8,7 +8,8 @@
 pub(crate) mod simpler;
 
 use gradiff_corpus::{
-    Arg, DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
+    Arg, Arity, DType, Distribution, Fill, Index, Literal, Operand, Program, Statement, TensorType,
+    ValueId,
 };
 
 /// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
@@ -109,6 +110,18 @@ fn arg_oddity(arg: &Arg) -> usize {
         Arg::Number(_) => 0,
         Arg::DType(dtype) => dtype_oddity(*dtype),
         Arg::Word(word) => usize::from(!PLAIN_WORDS.contains(word)),
+        Arg::Indices(indices) => indices
+            .iter()
+            .map(|index| match index {
+                Index::Position(number) => 1 + int(*number),
+                Index::Slice { start, stop, step } => {
+                    let ends = start.iter().chain(stop).map(|end| 1 + int(*end)).sum::<usize>();
+                    1 + ends + int(*step - i64::from(*step == 1))
+                }
+                Index::NewAxis | Index::Ellipsis => 2,
+                Index::Source => 3,
+            })
+            .sum(),
     }
 }
 
@@ -135,6 +148,29 @@ fn plainer_args(arg: &Arg) -> Vec<Arg> {
         Arg::Number(literal) => plainer(*literal).into_iter().map(Arg::Number).collect(),
         Arg::DType(_) => [DType::F32, DType::I32].map(Arg::DType).to_vec(),
         Arg::Word(_) => PLAIN_WORDS.map(Arg::Word).to_vec(),
+        Arg::Indices(indices) => {
+            let mut lists = Vec::new();
+            for (position, index) in indices.iter().enumerate() {
+                let with = |plain: &[Index]| {
+                    let mut list = indices.clone();
+                    list.splice(position..=position, plain.iter().copied());
+                    Arg::Indices(list)
+                };
+                lists.extend([with(&[]), with(&[Index::WHOLE]), with(&[Index::Position(0)])]);
+                match *index {
+                    Index::Position(number) => {
+                        lists.extend(ints(number).map(|plain| with(&[Index::Position(plain)])))
+                    }
+                    Index::Slice { start, stop, step } => {
+                        let ends = [(None, stop, step), (start, None, step), (start, stop, 1)];
+                        let slice = |(start, stop, step)| Index::Slice { start, stop, step };
+                        lists.extend(ends.map(|ends| with(&[slice(ends)])));
+                    }
+                    _ => {}
+                }
+            }
+            lists
+        }
     }
 }
 
@@ -317,6 +353,22 @@ fn statements_simpler(program: &Program, candidates: &mut Vec<Program>) {
     }
 }
 
+/// Removes a source of a list, and the index that it is.
+fn remove_source(srcs: &mut Vec<ValueId>, args: &mut [Arg], position: usize) {
+    for arg in args {
+        if let Arg::Indices(indices) = arg {
+            let is_source = |(_, index): &(usize, &Index)| **index == Index::Source;
+            let places: Vec<usize> =
+                indices.iter().enumerate().filter(is_source).map(|(at, _)| at).collect();
+            let named = srcs.len().saturating_sub(places.len());
+            if let Some(at) = position.checked_sub(named).and_then(|number| places.get(number)) {
+                indices.remove(*at);
+            }
+        }
+    }
+    srcs.remove(position);
+}
+
 /// The statement with plainer contents, in several ways.
 fn simpler(statement: &Statement) -> Vec<Statement> {
     let mut candidates = Vec::new();
@@ -356,7 +408,16 @@ fn simpler(statement: &Statement) -> Vec<Statement> {
                 });
             }
         }
-        Statement::Method { args, .. } => {
+        Statement::Method { method, srcs, args } => {
+            if method.row().arity == Arity::List && srcs.len() > 1 {
+                for position in 0..srcs.len() {
+                    copy(&|s| {
+                        if let Statement::Method { srcs, args, .. } = s {
+                            remove_source(srcs, args, position);
+                        }
+                    });
+                }
+            }
             for (position, arg) in args.iter().enumerate() {
                 for plain in plainer_args(arg) {
                     copy(&|s| {

@@ -4,8 +4,8 @@
 pub mod snap;
 
 use gradiff_corpus::{
-    Arg, Args, Arity, Array, BinaryOp, Case, CaseFile, DType, Literal, Method, Operand, Program,
-    Statement, TensorType, UnaryOp, ValueId, fill, format_element, literal_bits,
+    Arg, Args, Arity, Array, BinaryOp, Case, CaseFile, DType, Index, Literal, Method, Operand,
+    Program, Statement, TensorType, UnaryOp, ValueId, fill, format_element, literal_bits,
 };
 
 use gradiff_oracle::{Element, Expected};
@@ -221,7 +221,7 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
                 Arg::Ints(values) => format!("{options}.{name}(&{values:?})"),
                 Arg::Int(value) => format!("{options}.{name}({value})"),
                 Arg::Flag(value) => format!("{options}.{name}({value})"),
-                Arg::Number(_) | Arg::DType(_) | Arg::Word(_) => {
+                Arg::Number(_) | Arg::DType(_) | Arg::Word(_) | Arg::Indices(_) => {
                     format!("{options}.{name}({arg:?})")
                 }
             };
@@ -237,6 +237,12 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
             Arg::Number(value) => list.push(rust_scalar(value)),
             Arg::DType(dtype) => list.push(format!("DType::{dtype:?}")),
             Arg::Word(word) => list.push(rust_variant(name, word)),
+            // After the value that `set` assigns.
+            Arg::Indices(indices) => {
+                let named = srcs.len() - indices.iter().filter(|i| **i == Index::Source).count();
+                list = vec![rust_indices(indices, &srcs[named..])];
+                list.extend(srcs[1..named].iter().map(|src| format!("&v{}", src.0)));
+            }
         }
     }
     if is_kept {
@@ -266,10 +272,8 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
     }
     let receiver = match (row.arity, srcs) {
         // Later statements have the tensor as it was.
-        (_, [first, _]) if matches!(method, Method::Assign | Method::AssignSlice) => {
-            format!("v{}.detach().", first.0)
-        }
-        (_, [first, ..]) if method == Method::ScaledDotProductAttention => {
+        (_, [first, ..]) if method.is_in_place() => format!("v{}.detach().", first.0),
+        (_, [first, ..]) if matches!(method, Method::Get | Method::ScaledDotProductAttention) => {
             format!("v{}.", first.0)
         }
         (Arity::Exactly(_), [first, ..]) => format!("v{}.", first.0),
@@ -283,6 +287,59 @@ fn quoted_formula(srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> Strin
     let ranks = srcs.iter().map(|src| types[src.0 as usize].shape.len());
     let args = Args(args);
     format!("{:?}", crate::backends::methods::formula(ranks, args.ints(0), args.ints(1)))
+}
+
+/// Indices as a vector, with the values that are sources.
+fn rust_indices(indices: &[Index], sources: &[ValueId]) -> String {
+    let mut sources = sources.iter();
+    let index = |index: &Index| match index {
+        Index::Position(position) => format!("gradiff::Index::from({position})"),
+        Index::Slice { .. } => format!("gradiff::Index::{index:?}"),
+        Index::NewAxis | Index::Ellipsis => format!("gradiff::Index::{index:?}"),
+        Index::Source => {
+            let source = sources.next().map_or(0, |source| source.0);
+            format!("gradiff::Index::from(&v{source})")
+        }
+    };
+    format!("vec![{}]", indices.iter().map(index).collect::<Vec<_>>().join(", "))
+}
+
+/// The indices and the value of an assignment to a part of a tensor.
+fn python_assignment(statement: &Statement) -> Option<(String, ValueId)> {
+    let Statement::Method { method, srcs, args } = statement else { return None };
+    let indices = match method {
+        Method::AssignSlice => python_indices(&slices(args), &[]),
+        Method::Set => python_indices(Args(args).indices(0), &srcs[2..]),
+        _ => return None,
+    };
+    Some((indices, srcs[1]))
+}
+
+/// Starts, stops and steps as indices; all elements without any.
+fn slices(args: &[Arg]) -> Vec<Index> {
+    let [starts, stops, steps] = [0, 1, 2].map(|number| Args(args).ints(number));
+    let ends = starts.iter().zip(stops).zip(steps);
+    let slice = |((start, stop), step): ((&i64, &i64), &i64)| Index::Slice {
+        start: Some(*start),
+        stop: Some(*stop),
+        step: *step,
+    };
+    let slices: Vec<Index> = ends.map(slice).collect();
+    if slices.is_empty() { vec![Index::Ellipsis] } else { slices }
+}
+
+/// Indices between the brackets of Python; all elements without any.
+fn python_indices(indices: &[Index], sources: &[ValueId]) -> String {
+    let mut sources = sources.iter();
+    let index = |index: &Index| match index {
+        Index::NewAxis => "None".to_string(),
+        Index::Source => format!("v{}", sources.next().map_or(0, |source| source.0)),
+        index => index.to_string(),
+    };
+    match indices {
+        [] => "...".to_string(),
+        _ => indices.iter().map(index).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// The variant of an enum of the engine that a word means.
@@ -378,6 +435,9 @@ pub fn python_script(finding: &Finding) -> String {
     let types = finding.program.typing().unwrap_or_default();
     for (number, statement) in finding.program.statements.iter().enumerate() {
         text += &format!("v{number} = {}\n", python_statement(statement, &types));
+        if let Some((indices, value)) = python_assignment(statement) {
+            text += &format!("v{number}[{indices}] = v{}\n", value.0);
+        }
     }
     for output in &finding.program.outputs {
         text += &format!("print(v{}.tolist())\n", output.0);
@@ -489,6 +549,19 @@ fn python_statement(statement: &Statement, types: &[TensorType]) -> String {
 /// The call of the method of the same name, its arguments by their names.
 fn python_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> String {
     let row = method.row();
+    match method {
+        Method::Get => {
+            return format!(
+                "v{}[{}]",
+                srcs[0].0,
+                python_indices(Args(args).indices(0), &srcs[1..])
+            );
+        }
+        Method::Slice => return format!("v{}[{}]", srcs[0].0, python_indices(&slices(args), &[])),
+        // Later statements have the tensor as it was; the next line assigns to the copy.
+        Method::AssignSlice | Method::Set => return format!("v{}.clone()", srcs[0].0),
+        _ => {}
+    }
     let mut list: Vec<String> = srcs.iter().skip(1).map(|src| format!("v{}", src.0)).collect();
     for ((name, _), arg) in row.parameters.iter().zip(args) {
         list.push(match arg {
@@ -498,6 +571,7 @@ fn python_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorTy
             Arg::Number(value) => format!("{name}={value}"),
             Arg::DType(dtype) => format!("{name}={}", python_dtype(*dtype)),
             Arg::Word(word) => format!("{name}={:?}", word.replace('_', "-")),
+            Arg::Indices(_) => unreachable!("indices are the only argument"),
         });
     }
     let receiver = srcs.first().map_or("Tensor".to_string(), |first| format!("v{}", first.0));

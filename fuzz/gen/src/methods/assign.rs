@@ -10,8 +10,14 @@ impl<C: Choices> Builder<'_, C> {
     pub(super) fn draw_assign(&mut self, method: Method) -> Option<ValueId> {
         let target = self.pick(|_, _| true)?;
         let TensorType { dtype, shape } = self.type_of(target).clone();
+        let mut sources = Vec::new();
         let (args, part) = match method {
             Method::Assign => (Vec::new(), shape.clone()),
+            Method::Set => {
+                let selection = self.selection(target)?;
+                sources = selection.sources;
+                (selection.args, selection.shape)
+            }
             _ => {
                 let args = self.slice_args(&shape);
                 let srcs = vec![ValueId(0)];
@@ -46,7 +52,7 @@ impl<C: Choices> Builder<'_, C> {
             let args = vec![Arg::Ints(vec![0]), Arg::Ints(vec![0])];
             self.push_method(Method::Roll, vec![target], args, self.fact(target));
         }
-        Some(self.push_method(method, vec![target, value], args, fact))
+        Some(self.push_method(method, [vec![target, value], sources].concat(), args, fact))
     }
 
     /// Draws starts, stops and steps of a slice.
@@ -55,18 +61,23 @@ impl<C: Choices> Builder<'_, C> {
         let count = rank - self.choices.below(rank as u32 + 1) as usize;
         let mut lists = [(); 3].map(|()| Vec::new());
         for size in &shape[..count] {
-            let step = self.choices.pick(&[1, 2, -1, 3, -2, 1, 7, -3, i64::MIN]);
-            // Of two bounds that are drawn, the second is often before the first.
-            let range = match self.choices.one_in(2) {
-                true if 0 < step => [self.choices.below(3) as i64, *size as i64],
-                true => [-1 - self.choices.below(3) as i64, i64::MIN],
-                false => [self.bound(*size), self.bound(*size)],
-            };
-            lists[0].push(range[0]);
-            lists[1].push(range[1]);
+            let (start, stop, step) = self.python_range(*size);
+            lists[0].push(start);
+            lists[1].push(stop);
             lists[2].push(step);
         }
         lists.map(Arg::Ints).to_vec()
+    }
+
+    /// Draws start, stop and step of a slice of an axis of this size.
+    pub(super) fn python_range(&mut self, size: usize) -> (i64, i64, i64) {
+        let step = self.choices.pick(&[1, 2, -1, 3, -2, 1, 7, -3, i64::MIN]);
+        // Of two bounds that are drawn, the second is often before the first.
+        match self.choices.one_in(2) {
+            true if 0 < step => (self.choices.below(3) as i64, size as i64, step),
+            true => (-1 - self.choices.below(3) as i64, i64::MIN, step),
+            false => (self.bound(size), self.bound(size), step),
+        }
     }
 }
 

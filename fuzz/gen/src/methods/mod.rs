@@ -14,6 +14,7 @@ mod losses;
 mod movement;
 mod ordering;
 mod reduction;
+mod selection;
 mod statistics;
 mod windows;
 
@@ -53,7 +54,7 @@ impl<C: Choices> Builder<'_, C> {
         let method = match self.lane {
             Lane::Gradients if self.choices.one_in(2) => self.choices.pick(&KINKED),
             Lane::State if self.choices.one_in(4) => {
-                self.choices.pick(&[Method::Assign, Method::AssignSlice])
+                self.choices.pick(&[Method::Assign, Method::AssignSlice, Method::Set])
             }
             _ => self.choices.pick(&Method::ALL),
         };
@@ -160,7 +161,8 @@ impl<C: Choices> Builder<'_, C> {
             }
             Method::Argmax | Method::Argmin => self.draw_extreme_position(method),
             Method::Cummin => self.draw_cummin(),
-            Method::Assign | Method::AssignSlice => self.draw_assign(method),
+            Method::Assign | Method::AssignSlice | Method::Set => self.draw_assign(method),
+            Method::Get => self.draw_get(),
             Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
             Method::Einsum => self.draw_einsum(),
             Method::ScaledDotProductAttention => self.draw_attention(),

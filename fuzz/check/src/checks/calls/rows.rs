@@ -2,8 +2,8 @@
 
 use gradiff::{Element, Engine, Error, Scalar, Tensor, keepdim};
 use gradiff_corpus::{
-    Arg, ArgKind, Arity, BinaryOp, DType, Literal, Method, Operand, ReduceOp, Shape, Statement,
-    TensorType, UnaryOp, ValueId, literal_bits, promote, statement_type,
+    Arg, ArgKind, Arity, BinaryOp, DType, Index, Literal, Method, Operand, ReduceOp, Shape,
+    Statement, TensorType, UnaryOp, ValueId, literal_bits, promote, statement_type,
 };
 
 use super::{
@@ -363,10 +363,32 @@ fn method(draw: &mut Draw) -> Call {
             ArgKind::Word(words) => {
                 Arg::Word(words[number().rem_euclid(words.len() as i64) as usize])
             }
+            ArgKind::Indices => Arg::Indices((0..length).map(|_| index(&mut number)).collect()),
         });
     }
-    let srcs = (0..count as u32).map(ValueId).collect();
+    // The engine is given the sources that its indices name.
+    if let [Arg::Indices(indices)] = &args[..] {
+        let named = if method.is_in_place() { 2 } else { 1 };
+        let sources = indices.iter().filter(|index| **index == Index::Source).count();
+        types.resize_with(named + sources, || draw.similar_type(&x));
+    }
+    let srcs = (0..types.len() as u32).map(ValueId).collect();
     typed(draw, &types, Statement::Method { method, srcs, args })
+}
+
+/// Draws an index by numbers from -3 on.
+fn index(number: &mut impl FnMut() -> i64) -> Index {
+    match number() {
+        -3..=-1 => Index::Source,
+        0 | 1 => Index::Position(number()),
+        2 => Index::NewAxis,
+        3 => Index::Ellipsis,
+        kind => {
+            let mut end = |is_there: bool| Some(number()).filter(|_| is_there);
+            let (start, stop) = (end(kind % 2 == 0), end(kind % 3 == 0));
+            Index::Slice { start, stop, step: number() }
+        }
+    }
 }
 
 fn cast_statement(draw: &mut Draw) -> Call {

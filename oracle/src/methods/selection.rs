@@ -1,0 +1,175 @@
+//! Elements at indices: which element of the source each element of the result is, and what is
+//! written where.
+
+use gradiff_corpus::{Index, Shape};
+
+use super::Call;
+use super::indexing::{Index as Number, indices};
+use super::movement::python_range;
+use crate::cell::{Cell, Reason};
+use crate::infer::{Check, broadcast, limit};
+use crate::movement::{broadcast_positions, for_each_index, position};
+use crate::value::Value;
+
+/// The part of a source index that comes from an index.
+enum Along {
+    /// This position.
+    Fixed(usize),
+    /// The position that stands here at the index of an axis of the result.
+    Kept { axis: usize, positions: Vec<usize> },
+    /// The position that a source of indices names, one for each index of the common shape.
+    Named(Vec<Number>),
+}
+
+/// A selection of elements.
+struct Selection {
+    /// The shape of the result.
+    shape: Shape,
+    /// The common shape of the sources of indices, and the first of its axes in the result.
+    common: Shape,
+    first: usize,
+    /// What gives the index along each axis of the source.
+    along: Vec<Along>,
+}
+
+/// The source position of an element: none outside of the source.
+type Source = Result<Option<usize>, Reason>;
+
+impl Selection {
+    fn new(from: &[usize], list: &[Index], sources: &[&Value]) -> Check<Selection> {
+        let takes_axis = |index: &&Index| !matches!(index, Index::NewAxis | Index::Ellipsis);
+        let taken = list.iter().filter(takes_axis).count();
+        let left = from.len().checked_sub(taken).ok_or("more indices than axes")?;
+        let mut full: Vec<Index> = Vec::new();
+        let mut is_filled = false;
+        for index in list {
+            match index {
+                Index::Ellipsis if is_filled => return Err("a second ellipsis".to_string()),
+                Index::Ellipsis => {
+                    full.extend(vec![Index::WHOLE; left]);
+                    is_filled = true;
+                }
+                index => full.push(*index),
+            }
+        }
+        if !is_filled {
+            full.extend(vec![Index::WHOLE; left]);
+        }
+        let is_source = |index: &Index| *index == Index::Source;
+        if full.iter().filter(|index| is_source(index)).count() != sources.len() {
+            return Err(format!("{} sources of indices for {list:?}", sources.len()));
+        }
+        let common = sources
+            .iter()
+            .try_fold(Shape::new(), |common, source| broadcast(&common, &source.shape))?;
+        let common = limit(common)?;
+        // The sizes of the axes of the result, those of the common shape left out, and the count
+        // of them before each source of indices.
+        let (mut sizes, mut before) = (Shape::new(), Vec::new());
+        let mut along = Vec::new();
+        let mut sources = sources.iter();
+        for index in &full {
+            if *index == Index::NewAxis {
+                sizes.push(1);
+                continue;
+            }
+            let size = from[along.len()];
+            along.push(match *index {
+                Index::Position(number) => {
+                    let size = size as i128;
+                    let number = i128::from(number);
+                    let number = if number < 0 { number + size } else { number };
+                    if !(0..size).contains(&number) {
+                        return Err(format!("{index} of an axis of {size}"));
+                    }
+                    Along::Fixed(number as usize)
+                }
+                Index::Slice { start, stop, step } => {
+                    let ends = if step < 0 { (i64::MAX, i64::MIN) } else { (0, i64::MAX) };
+                    let (start, stop) = (start.unwrap_or(ends.0), stop.unwrap_or(ends.1));
+                    let positions = python_range(size, start, stop, step)?;
+                    sizes.push(positions.len());
+                    Along::Kept { axis: sizes.len() - 1, positions }
+                }
+                _ => {
+                    before.push(sizes.len());
+                    let source = sources.next().expect("they are counted");
+                    let numbers = indices(source)?;
+                    let spread = broadcast_positions(&source.shape, &common);
+                    Along::Named(spread.into_iter().map(|at| numbers[at]).collect())
+                }
+            });
+        }
+        let is_block = before.iter().all(|count| *count == before[0]);
+        let first = if is_block { before.first().copied().unwrap_or(0) } else { 0 };
+        let shape = limit([&sizes[..first], &common, &sizes[first..]].concat())?;
+        Ok(Selection { shape, common, first, along })
+    }
+
+    /// Calls `visit` with the source position of each element, in row-major order.
+    fn for_each(&self, from: &[usize], mut visit: impl FnMut(Source)) {
+        for_each_index(&self.shape, |index| {
+            let (head, rest) = index.split_at(self.first);
+            let (named, tail) = rest.split_at(self.common.len());
+            let number = position(named, &self.common);
+            let kept = [head, tail].concat();
+            let mut source = Vec::new();
+            let mut is_inside = true;
+            for (along, size) in self.along.iter().zip(from) {
+                source.push(match along {
+                    Along::Fixed(at) => *at,
+                    Along::Kept { axis, positions } => positions[kept[*axis]],
+                    Along::Named(numbers) => match numbers[number] {
+                        Ok(at) => {
+                            let at = if at < 0 { at + *size as i128 } else { at };
+                            is_inside &= 0 <= at && at < *size as i128;
+                            if is_inside { at as usize } else { 0 }
+                        }
+                        Err(reason) => return visit(Err(reason)),
+                    },
+                });
+            }
+            visit(Ok(is_inside.then(|| position(&source, from))));
+        });
+    }
+}
+
+/// The elements at indices; 0 outside of the source.
+pub(super) fn get(call: Call<'_>) -> Check<Value> {
+    let (x, sources) = call.srcs.split_first().ok_or("no source")?;
+    let selection = Selection::new(&x.shape, call.args.indices(0), sources)?;
+    let mut cells = Vec::new();
+    selection.for_each(&x.shape, |source| {
+        cells.push(match source {
+            Ok(Some(at)) => x.cells[at],
+            Ok(None) => Cell::from_bits(x.dtype, 0),
+            Err(reason) => Cell::Unspecified(reason),
+        });
+    });
+    Ok(Value::new(x.dtype, selection.shape, cells))
+}
+
+/// The first source after the elements of the second one are written at indices.
+pub(super) fn set(call: Call<'_>) -> Check<Value> {
+    let [x, value, sources @ ..] = call.srcs else { return Err("too few sources".to_string()) };
+    let selection = Selection::new(&x.shape, call.args.indices(0), sources)?;
+    let fits = broadcast(&selection.shape, &value.shape).is_ok_and(|all| all == selection.shape);
+    if x.dtype != value.dtype || !fits {
+        return Err(format!("{:?} for {:?}, or other dtypes", value.shape, selection.shape));
+    }
+    let mut written = broadcast_positions(&value.shape, &selection.shape).into_iter();
+    let mut cells = x.cells.to_vec();
+    let mut doubt = None;
+    selection.for_each(&x.shape, |target| {
+        let from = written.next().expect("one for each element");
+        match target {
+            Ok(Some(at)) => cells[at] = value.cells[from],
+            Ok(None) => {}
+            Err(reason) => doubt = Some(reason),
+        }
+    });
+    if let Some(reason) = doubt {
+        cells.fill(Cell::Unspecified(reason));
+    }
+    Ok(Value::new(x.dtype, x.shape.clone(), cells))
+}
