@@ -10,6 +10,7 @@ Exit codes: 0 all agree, 1 usage or fewer than --minimum programs compared, 2 a 
 
 import argparse
 import collections
+import functools
 import json
 import pathlib
 import struct
@@ -224,7 +225,7 @@ def method(statement, values):
     arguments = arguments_of(statement, values)
     srcs = [values[i] for i in statement["srcs"]]
     if name in PROMOTED:
-        common = promote(*(NAMES[src.dtype] for src in srcs))
+        common = functools.reduce(promote, (NAMES[src.dtype] for src in srcs))
         srcs = [cast(src, common) for src in srcs]
     return np.asarray(METHODS[name](*srcs, **arguments))
 

@@ -23,7 +23,8 @@ import torch
 import check_numpy
 from check_numpy import FLOATS, NAMES, Skip, summary
 from torch_methods import (
-    DIFFERENCES, FLOWS, MOVED, PASSIVE, POSITIONS, REDUCTIONS, Real, changed, rounded,
+    DIFFERENCES, FLOWS, PASSIVE, POSITIONS, REDUCTIONS, UNPROMOTED, Real, changed, is_movement,
+    rounded,
 )
 
 UNARY = {
@@ -98,18 +99,24 @@ def gradient(of, wrt):
     return Real(torch.zeros_like(wrt.tensor) if found is None else found, wrt.name)
 
 
+def moved_sources(statement):
+    """The sources whose elements a movement moves."""
+    srcs = [statement["src"]] if "src" in statement else statement["srcs"]
+    if statement.get("name") == "meshgrid":
+        return [srcs[dict(statement["args"])["part"]]]
+    return srcs[:1] if statement.get("name") in ("index_select", "get") else srcs
+
+
 def moved(statement, values):
     """Has NumPy move the numbers of the elements, from 1 on, and selects those; 0 is filled."""
-    srcs = [statement["src"]] if "src" in statement else statement["srcs"]
-    if statement.get("name") == "index_select":
-        srcs = srcs[:1]
+    srcs = moved_sources(statement)
     name = name_of(values[srcs[0]])
     fill = real(check_numpy.literal(statement["value"], name), name).item() \
         if "value" in statement else 0.0
     parts, numbers, count = [torch.full((1,), fill, dtype=torch.float64)], {}, 1
     for src in sources(statement):
         if src not in srcs:
-            numbers[src] = values[src]
+            numbers[src] = Arrays(values)[src]
     for src in dict.fromkeys(srcs):
         tensor = values[src].tensor
         size = tensor.numel()
@@ -144,8 +151,10 @@ def method(statement, values, counts):
     for key, value in arguments.items():
         if isinstance(value, (np.generic, np.ndarray)):
             arguments[key] = float(value)
-    dtype = promoted(srcs)
-    positions = POSITIONS.get(name, ())
+    unpromoted = UNPROMOTED.get(name, ())
+    dtype = promoted([src for number, src in enumerate(srcs) if number not in unpromoted])
+    masks = [number for number in unpromoted if number < len(srcs) and name_of(srcs[number]) == "bool"]
+    positions = [*POSITIONS.get(name, ()), *masks]
     tensors = [
         torch.from_numpy(np.array(src)) if number in positions else real(src, dtype)
         for number, src in enumerate(srcs)
@@ -174,11 +183,13 @@ def step(statement, values, counts, twice):
     if op in MOVEMENTS and isinstance(values[sources(statement)[0]], Real):
         return moved(statement, values)
     if op == "method" and floats and statement["name"] not in PASSIVE:
-        if statement["name"] in FLOWS:
+        if is_movement(statement):
+            if isinstance(values[moved_sources(statement)[0]], Real):
+                return moved(statement, values)
+        elif statement["name"] in FLOWS:
             return method(statement, values, counts)
-        if statement["name"] in MOVED:
-            return moved(statement, values)
-        raise Skip(f"no {statement['name']} here")
+        else:
+            raise Skip(f"no {statement['name']} here")
     found = np.asarray(check_numpy.step(statement, Arrays(values)))
     return Real.of(found, NAMES[found.dtype]) if NAMES[found.dtype] in FLOATS else found
 

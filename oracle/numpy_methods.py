@@ -143,7 +143,9 @@ def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad)
 
 
 # The methods whose sources are promoted first.
-PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d"}
+PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d", "einsum"}
+
+
 def wide(function):
     """A function of floats, computed in the longest float and rounded once."""
     def call(*sources, **arguments):
@@ -492,8 +494,8 @@ def losses_of_classes(x, classes, axis, smoothing):
     logs = np.moveaxis(log_softmax(x, axis), axis, -1)
     inside = (0 <= classes) & (classes < logs.shape[-1])
     picked = np.where(inside, classes, 0).astype(np.int64)[..., None]
-    found = np.where(inside, np.take_along_axis(logs, picked, -1)[..., 0], 0)
-    loss = -found
+    some = np.take_along_axis(logs, picked, -1)[..., 0] if logs.shape[-1] else 0
+    loss = -np.where(inside, some, 0)
     if smoothing:
         loss = (1 - smoothing) * loss - logs.sum(axis=-1) * (smoothing / logs.shape[-1])
     return loss
@@ -533,8 +535,10 @@ def nll_loss(x, classes, weight, ignore_index, reduction):
     values = np.moveaxis(longest(x), 1, -1)
     inside = (0 <= classes) & (classes < values.shape[-1])
     picked = np.where(inside, classes, 0).astype(np.int64)
+    # One more class, so that there is a class.
+    values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)])
     kept = inside & (classes.astype(object) != ignore_index).astype(bool)
-    weights = np.where(kept, longest(weight)[picked], 0)
+    weights = np.where(kept, np.append(longest(weight), 0)[picked], 0)
     found = np.where(inside, np.take_along_axis(values, picked[..., None], -1)[..., 0], 0)
     return rounded(np.asarray(reduced(-found * weights, reduction, weights.sum())), x.dtype)
 
@@ -546,7 +550,63 @@ def binary_loss(function):
     return call
 
 
+def einsum(*sources, labels, output):
+    terms = []
+    for x in sources:
+        terms.append((x, labels[:x.ndim]))
+        labels = labels[x.ndim:]
+    if any(label not in output for _, of in terms for label in of):
+        terms = [part for x, of in terms for part in (x.astype(wide_type(x.dtype)), of)]
+        return np.asarray(np.einsum(*terms, output)).astype(sources[0].dtype)
+    # NumPy would add the products to 0, which would lose the sign of -0.
+    product = None
+    for x, of in terms:
+        x = np.einsum(x, of, [label for label in output if label in of])
+        x = np.expand_dims(x, [at for at, label in enumerate(output) if label not in of])
+        product = x if product is None else product * x
+    return product
+
+
+def attention(query, key, value, mask=None, *, is_causal):
+    """In the longest float; `promoted` is of the floats but those of the mask."""
+    scores = np.matmul(longest(query), np.swapaxes(longest(key), -1, -2))
+    scores = scores / np.sqrt(np.longdouble(query.shape[-1]))
+    if mask is not None:
+        is_bool = mask.dtype == np.bool_
+        scores = np.where(mask, scores, -np.inf) if is_bool else scores + longest(mask)
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
+    found = np.matmul(softmax(scores, -1), longest(value))
+    return rounded(found, promoted([query, key, value]))
+
+
+def interpolate(x, sizes, mode, align_corners):
+    """By whole numbers: a position is `over / under`."""
+    linear = mode == "linear"
+    dtype, x = x.dtype, longest(x) if linear else x
+    for axis, m in reversed(list(enumerate(sizes, x.ndim - len(sizes)))):
+        n, i = x.shape[axis], np.arange(m)
+        if linear and align_corners:
+            over, under = (i * (n - 1), m - 1) if m > 1 else (i * 0, 1)
+        elif linear:
+            over, under = np.clip((2 * i + 1) * n - m, 0, (n - 1) * 2 * m), 2 * m
+        else:
+            over, under = ((2 * i + 1) * n, 2 * m) if mode == "nearest_exact" else (i * n, m)
+        low, rest = over // under, over % under
+        below = np.take(x, low, axis=axis)
+        if linear:
+            weight = (rest / np.longdouble(under)).reshape([m] + [1] * (x.ndim - axis - 1))
+            above = np.take(x, low + (rest != 0), axis=axis)
+            below = below + (above - below) * weight
+        x = below
+    return rounded(x, dtype) if linear else x
+
+
 METHODS = {
+    "einsum": einsum,
+    "scaled_dot_product_attention": attention,
+    "interpolate": interpolate,
+    "meshgrid": lambda *xs, indexing, part: np.meshgrid(*xs, indexing=indexing)[part],
     "scatter_reduce": scatter_reduce,
     "cross_entropy": cross_entropy,
     "sparse_categorical_crossentropy": sparse_categorical,

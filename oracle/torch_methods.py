@@ -11,6 +11,7 @@ import collections
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from check_numpy import Skip, cast
 from numpy_methods import both_sides, windows
@@ -72,6 +73,9 @@ DIFFERENCES = [
         "prod of infinities", "at infinite factors", "NaN, the quotient of the result and x",
         "the product of the others", "derivatives.yaml, prod: prod_backward",
         Probe(torch.prod, [np.inf, 2.0], [np.nan, np.inf])),
+    Difference(
+        "scaled_dot_product_attention", "at queries that see no key", "0", "NaN, so none",
+        "PyTorch 2.15.0, measured; _safe_softmax in attention.cpp; so a softmax here", None),
 ]
 
 
@@ -361,6 +365,45 @@ def topk(x, k, axis, largest, counts):
     return chosen("topk", ties, ordered.narrow(axis, 0, k), theirs, counts)
 
 
+def einsum(*sources, labels, output, counts):
+    terms = []
+    for x in sources:
+        terms += [x, labels[:x.dim()]]
+        labels = labels[x.dim():]
+    return torch.einsum(*terms, output)
+
+
+def attention(query, key, value, mask=None, *, is_causal, counts):
+    seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool)
+    seen = seen.tril() if is_causal else seen
+    if mask is not None and is_causal:
+        # PyTorch takes no mask if is_causal; both together are one.
+        mask = mask & seen if mask.dtype == torch.bool else torch.where(seen, mask, -torch.inf)
+        is_causal = False
+    if mask is not None:
+        seen = seen & (mask if mask.dtype == torch.bool else mask.detach() != -torch.inf)
+    blind = int((~seen.any(-1)).sum())
+    if not blind:
+        # The fused kernels have no second derivatives.
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(query, key, value, mask, 0.0, is_causal)
+    counts["differs: scaled_dot_product_attention"] += blind
+    scores = query @ key.transpose(-2, -1) / np.sqrt(query.shape[-1])
+    scores = scores + mask if mask is not None and mask.dtype != torch.bool else scores
+    return torch.softmax(scores.masked_fill(~seen, -torch.inf), -1) @ value
+
+
+def interpolate(x, sizes, mode, align_corners, counts):
+    """Linear; the modes that move elements are among MOVED."""
+    axes = len(sizes)
+    if axes > 3 or not x.numel():
+        raise Skip("PyTorch interpolates 1 to 3 axes that have elements")
+    mode = ("linear", "bilinear", "trilinear")[axes - 1]
+    images = x.reshape(1, -1, *x.shape[x.dim() - axes:])
+    found = F.interpolate(images, sizes, mode=mode, align_corners=align_corners)
+    return found.reshape(*x.shape[:x.dim() - axes], *sizes)
+
+
 def plain(function):
     """A function of PyTorch's that agrees everywhere."""
     return lambda *srcs, counts, **arguments: function(*srcs, **arguments)
@@ -433,6 +476,9 @@ FLOWS = {name: plain(function) for name, function in AGREED.items()} | {
     "scatter_amax": scatter_amax,
     "sort": sort,
     "topk": topk,
+    "einsum": einsum,
+    "scaled_dot_product_attention": attention,
+    "interpolate": interpolate,
 }
 
 # Methods through which no gradient flows: NumPy computes them.
@@ -447,8 +493,17 @@ MOVED = {
     "squeeze", "unsqueeze", "transpose", "flatten", "unflatten", "repeat", "repeat_interleave",
     "stack", "split", "chunk", "unfold", "diagonal", "diag", "triu", "tril", "slice",
     "pad_reflect", "pad_replicate", "pad_circular", "shrink_to", "pad_to", "movedim", "roll",
-    "index_select", "get",
+    "index_select", "get", "meshgrid",
 }
 
 # The sources, by number, that are positions or masks.
 POSITIONS = {"masked_fill": (1,), "scatter": (1,), "scatter_add": (1,), "scatter_amax": (1,)}
+
+# The sources, by number, that do not take part in the promotion.
+UNPROMOTED = {"scaled_dot_product_attention": (3,)}
+
+
+def is_movement(statement):
+    """Whether a method is one of MOVED, or in a mode that only moves elements."""
+    name, arguments = statement["name"], dict(statement["args"])
+    return name in MOVED or name == "interpolate" and arguments["mode"] != "linear"

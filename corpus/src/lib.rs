@@ -26,7 +26,10 @@ pub use dtype::DType;
 pub use element::{format_element, literal_bits};
 pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
-pub use methods::{Arg, ArgKind, Args, Arity, Index, Method, REDUCTIONS, SCATTERED, axes, axis};
+pub use methods::{
+    Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, Method, REDUCTIONS, SCATTERED,
+    axes, axis,
+};
 pub use program::{
     BinaryOp, Distribution, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,
     ValueId,

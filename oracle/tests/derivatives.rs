@@ -234,6 +234,36 @@ const ROWS: &[(&str, &str)] = &[
     ),
     ("q = abs a\ny = binary_crossentropy q b reduction=none", "ab"),
     ("y = binary_crossentropy_logits f b reduction=sum", "fb"),
+    ("y = einsum [a,w] labels=[0,1,1,2] output=[2,0]", "aw"),
+    ("y = einsum [a,b,a] labels=[0,1,0,1,2,1] output=[1]", "ab"),
+    (
+        "q = slice w starts=[0,0] stops=[2,2] steps=[1,1]\n\
+         y = einsum [q,v] labels=[3,3,5] output=[]",
+        "wv",
+    ),
+    ("y = einsum [a] labels=[4,1] output=[1,4]", "a"),
+    ("y = scaled_dot_product_attention [a,b,b] is_causal=true", "ab"),
+    ("y = scaled_dot_product_attention [b,p,a] is_causal=false", "bpa"),
+    (
+        "q = slice v starts=[0] stops=[2] steps=[1]\n\
+         y = scaled_dot_product_attention [a,b,w0,q] is_causal=false",
+        "abwv",
+    ),
+    (
+        "q = input bool[2] [true, false]\n\
+         y = scaled_dot_product_attention [a,b,w0,q] is_causal=true",
+        "abw",
+    ),
+    ("y = interpolate v sizes=[7] mode=linear align_corners=false", "v"),
+    ("y = interpolate a sizes=[3,2] mode=linear align_corners=true", "a"),
+    ("y = interpolate a sizes=[5,5] mode=linear align_corners=false", "a"),
+    ("y = interpolate a sizes=[3,2] mode=nearest align_corners=false", "a"),
+    ("y = interpolate v sizes=[3] mode=nearest_exact align_corners=false", "v"),
+    (
+        "q = slice v starts=[0] stops=[2] steps=[1]\nr = meshgrid [v,q] indexing=xy part=0\n\
+         s = meshgrid [v,q] indexing=xy part=1\ny = mul r s",
+        "v",
+    ),
 ];
 
 fn program(text: &str) -> Program {

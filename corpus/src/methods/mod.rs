@@ -7,11 +7,13 @@
 //!
 //! An axis may be negative: it then counts from the last one, which is -1.
 
+mod contraction;
 mod creation;
 mod cumulative;
 mod elementwise;
 mod index;
 mod indexing;
+mod interpolation;
 mod losses;
 mod movement;
 mod ordering;
@@ -54,7 +56,7 @@ pub enum ArgKind {
     Number,
     /// [`Arg::DType`].
     DType,
-    /// [`Arg::Word`], one of these. `sum`, the plainest, is among them.
+    /// [`Arg::Word`], one of these.
     Word(&'static [&'static str]),
     /// [`Arg::Indices`].
     Indices,
@@ -64,6 +66,10 @@ pub enum ArgKind {
 pub const REDUCTIONS: &[&str] = &["none", "sum", "mean"];
 /// The functions of the elements that are scattered to a position.
 pub const SCATTERED: &[&str] = &["sum", "prod", "mean", "amax", "amin"];
+/// The elements that an interpolation takes a new element from.
+pub const INTERPOLATIONS: &[&str] = &["linear", "nearest", "nearest_exact"];
+/// The orders of the axes of a grid.
+pub const INDEXINGS: &[&str] = &["ij", "xy"];
 
 impl ArgKind {
     /// Returns whether an argument is of the kind.
@@ -605,6 +611,36 @@ methods! {
     /// element is replaced several times; positions outside their axis are ignored. In place, as
     /// `assign`.
     Set "set" list [at: Indices] index::set;
+    // Contractions, grids and sizes.
+    /// The sums of the products of elements of all sources: `labels`, from 0 to 25, are those of
+    /// the axes of all sources, one source after the other, `output` those of the result. An
+    /// element of the result is the sum over the labels that are not in `output`. A label that a
+    /// source has twice takes its diagonal. In the promoted dtype, in which the products are
+    /// computed from the first source on; sums as `sum`, cast back. Not of bool.
+    Einsum "einsum" list [labels: Ints, output: Ints] contraction::einsum;
+    /// The attention of queries [.., l, d] to keys [.., s, d] and values [.., s, e]: the products
+    /// [.., l, e] of `softmax` of the scores, along the keys, and values. The scores are the
+    /// products of queries and keys divided by the square root of d, or multiplied by its inverse,
+    /// which is rounded; plus a fourth source of floats, or -inf where a fourth source of bool is
+    /// false, and where the number of the key is above that of the query if `is_causal`. Floats,
+    /// promoted without the fourth source; computed in f64 if a source is, else in f32, and
+    /// rounded once.
+    ScaledDotProductAttention "scaled_dot_product_attention" list [is_causal: Flag]
+        contraction::attention;
+    /// The source with new `sizes` of its last axes. Element i of an axis of n elements that gets
+    /// m is, with `nearest`, element `floor(i * n / m)`, with `nearest_exact`
+    /// `floor((i + 1/2) * n / m)`. With `linear`, of floats, the last axis first, it is
+    /// `x + (y - x) * w` of the elements at the floor and the ceiling of its position, the fraction
+    /// of which is w, within 2 ulps: the position is `i * (n - 1) / (m - 1)` with `align_corners`,
+    /// or 0 if m is 1, else `(i + 1/2) * n / m - 1/2` within the axis. f16 and bf16 are computed in
+    /// f32 and rounded once. The other modes take all dtypes, and no `align_corners`. No size is 0.
+    Interpolate "interpolate" 1
+        [sizes: Ints, mode: Word(INTERPOLATIONS), align_corners: Flag]
+        interpolation::interpolate;
+    /// Number `part` of the grids of vectors: the sources, repeated along the axes of the others,
+    /// one axis for each source in their order; with `xy`, the first two axes are exchanged.
+    /// A scalar counts as a vector of one element.
+    Meshgrid "meshgrid" list [indexing: Word(INDEXINGS), part: Int] movement::meshgrid;
 }
 
 impl Method {

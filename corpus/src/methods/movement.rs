@@ -92,6 +92,19 @@ pub(super) fn repeat_interleave(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     shaped(srcs, shape)
 }
 
+pub(super) fn meshgrid(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    if let Some(src) = srcs.iter().find(|src| 1 < src.shape.len()) {
+        return Err(format!("{:?} is neither a vector nor a scalar", src.shape));
+    }
+    let part = usize::try_from(args.int(1)).ok().and_then(|part| srcs.get(part));
+    let part = part.ok_or_else(|| format!("part {} of {}", args.int(1), srcs.len()))?;
+    let mut shape: Shape = srcs.iter().map(|src| src.shape.first().copied().unwrap_or(1)).collect();
+    if args.word(0) == "xy" && 1 < shape.len() {
+        shape.swap(0, 1);
+    }
+    Ok(TensorType { dtype: part.dtype, shape })
+}
+
 pub(super) fn stack(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     if let Some(src) = srcs.iter().find(|src| *src != &srcs[0]) {
         return Err(format!("{:?} and {src:?} differ", srcs[0]));

@@ -150,34 +150,9 @@ impl MultiHeadAttention {
         };
         let (query, key, value) =
             (projected(queries, 0)?, projected(keys, 1)?, projected(values, 2)?);
-        let mixed = self.mixed(&query, &key, &value, mask)?;
+        let mixed =
+            query.scaled_dot_product_attention(&key, &value, mask, self.dropout, self.is_causal)?;
         self.out_proj.forward(&mixed.transpose(1, 2)?.reshape(queries.shape())?)
-    }
-
-    /// Returns the values, mixed by the softmax of the products of queries and keys.
-    fn mixed(
-        &self,
-        query: &Tensor,
-        key: &Tensor,
-        value: &Tensor,
-        mask: Option<&Tensor>,
-    ) -> Result<Tensor, Error> {
-        let size = query.shape()[3] as f64;
-        let scores = query.matmul(&key.transpose(-2, -1)?)?.mul(1.0 / size.sqrt())?;
-        let hidden = |seen: &Tensor, scores: &Tensor| seen.where_(scores, f64::NEG_INFINITY);
-        let scores = match mask {
-            Some(mask) if mask.dtype() == DType::Bool => hidden(mask, &scores)?,
-            Some(mask) => scores.add(mask)?,
-            None => scores,
-        };
-        let scores = match self.is_causal {
-            true => {
-                let [rows, columns] = [scores.shape()[2], scores.shape()[3]];
-                hidden(&Tensor::tri(DType::Bool, rows, columns, 0)?, &scores)?
-            }
-            false => scores,
-        };
-        scores.softmax(-1)?.dropout(self.dropout)?.matmul(value)
     }
 }
 

@@ -345,6 +345,10 @@ impl<'a> Elements<'a> {
             Rule::Statistic => self.statistic(method, srcs[0], args, value)?,
             Rule::Loss => self.loss(method, srcs, args, value)?,
             Rule::Affine => self.affine(srcs, args, value)?,
+            Rule::Contraction => self.contraction(srcs, args, value)?,
+            Rule::Attention => self.attention(srcs, args, value)?,
+            Rule::Interpolation if args.word(1) != "linear" => self.moved(statement)?,
+            Rule::Interpolation => self.interpolation(srcs[0], args, value)?,
             Rule::Running(running) => self.running(running, srcs[0], args, value)?,
             Rule::Sums
             | Rule::Means

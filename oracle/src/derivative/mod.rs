@@ -15,6 +15,7 @@
 //! also where it does not matter, because 0 times infinity may be NaN in reverse mode.
 
 mod activations;
+mod contractions;
 mod decisions;
 mod elementary;
 mod elements;

@@ -38,6 +38,12 @@ pub(super) enum Rule {
     Products,
     /// Sums of products of the first two sources, plus the third.
     Affine,
+    /// Sums of products of all sources.
+    Contraction,
+    /// Sums of products of shares and values.
+    Attention,
+    /// Elements of the source, or numbers between them, as an argument tells.
+    Interpolation,
 }
 
 /// A function of the elements so far.
@@ -82,6 +88,9 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::LogCumSumExp => Rule::Running(Running::LogOfPowers),
         Method::Linear => Rule::Affine,
         Method::ScatterReduce => Rule::Scattered,
+        Method::Einsum => Rule::Contraction,
+        Method::ScaledDotProductAttention => Rule::Attention,
+        Method::Interpolate => Rule::Interpolation,
         Method::CrossEntropy | Method::SparseCategoricalCrossEntropy => Rule::Loss,
         Method::NllLoss | Method::BinaryCrossEntropy => Rule::Loss,
         Method::BinaryCrossEntropyLogits => Rule::Loss,
@@ -120,6 +129,6 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::Triu | Method::Tril | Method::Slice | Method::PadReflect => Rule::Movement,
         Method::PadReplicate | Method::PadCircular | Method::ShrinkTo => Rule::Movement,
         Method::PadTo | Method::Movedim | Method::IndexSelect | Method::Scatter => Rule::Movement,
-        Method::Get => Rule::Movement,
+        Method::Get | Method::Meshgrid => Rule::Movement,
     }
 }

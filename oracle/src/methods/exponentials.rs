@@ -52,6 +52,14 @@ pub(super) fn log_softmax(call: Call<'_>) -> Check<Value> {
     each(call, |sums, x| sums.log_share(x))
 }
 
+/// Returns the share of each power of a group.
+pub(super) fn shares(sums: SumDepth, dtype: DType, group: &[Cell]) -> Vec<Cell> {
+    match Powers::of(sums, dtype, group) {
+        Ok(powers) => group.iter().map(|cell| powers.share(*cell)).collect(),
+        Err(cell) => vec![cell; group.len()],
+    }
+}
+
 /// Returns the logarithm of the share of each power of a group.
 pub(super) fn log_shares(sums: SumDepth, dtype: DType, group: &[Cell]) -> Vec<Cell> {
     match Powers::of(sums, dtype, group) {

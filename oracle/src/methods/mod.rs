@@ -4,12 +4,14 @@
 
 pub(crate) mod activation;
 mod approximation;
+pub(crate) mod contraction;
 mod creation;
 mod cumulative;
 pub(crate) mod elementary;
 pub(crate) mod elementwise;
 mod exponentials;
 pub(crate) mod indexing;
+pub(crate) mod interpolation;
 pub(crate) mod losses;
 mod movement;
 mod ordering;
@@ -163,6 +165,10 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         }
         Method::Get => selection::get(call),
         Method::Set => selection::set(call),
+        Method::Einsum => contraction::einsum(call),
+        Method::ScaledDotProductAttention => contraction::attention(call),
+        Method::Interpolate => interpolation::interpolate(call),
+        Method::Meshgrid => movement::meshgrid(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

@@ -181,6 +181,28 @@ pub(super) fn stack(call: Call<'_>) -> Check<Value> {
     Ok(Value::new(first.dtype, shape, cells))
 }
 
+/// The element of a grid is that of the vector at the grid's index on the vector's axis.
+pub(super) fn meshgrid(call: Call<'_>) -> Check<Value> {
+    if call.srcs.iter().any(|src| src.shape.len() > 1) {
+        return Err("a source has more than one axis".to_string());
+    }
+    let part = natural(call.args.int(1))?;
+    let x = *call.srcs.get(part).ok_or_else(|| format!("there is no part {part}"))?;
+    let is_exchanged = call.args.word(0) == "xy" && call.srcs.len() > 1;
+    // The axis of the grid that runs along source `number`.
+    let axis_of = |number: usize| match (is_exchanged, number) {
+        (true, 0 | 1) => 1 - number,
+        _ => number,
+    };
+    let mut shape = vec![0; call.srcs.len()];
+    for (number, src) in call.srcs.iter().enumerate() {
+        shape[axis_of(number)] = src.cells.len();
+    }
+    let mut cells = Vec::new();
+    for_each_index(&limit(shape.clone())?, |index| cells.push(x.cells[index[axis_of(part)]]));
+    Ok(Value::new(x.dtype, shape, cells))
+}
+
 /// The `size` elements along an axis from `start` on.
 fn part(x: &Value, axis: usize, start: usize, size: usize) -> Value {
     let mut shape = x.shape.clone();

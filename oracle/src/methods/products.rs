@@ -24,7 +24,8 @@ fn factors(call: Call<'_>) -> Check<(DType, Value, Value)> {
     Ok((dtype, promoted(x), promoted(y)))
 }
 
-fn product(dtype: DType, x: Cell, y: Cell) -> Cell {
+/// The product of two elements of a dtype.
+pub(super) fn product(dtype: DType, x: Cell, y: Cell) -> Cell {
     match (x, y) {
         (Cell::Unspecified(_), _) => x,
         (_, Cell::Unspecified(_)) => y,

@@ -2,12 +2,15 @@
 //! definition in the oracle; a row of `corpus/src/methods` says what it takes.
 
 pub(crate) mod activation;
+mod attention;
 mod creation;
 mod cumulative;
+mod einsum;
 mod elementary;
 mod elementwise;
 mod fmod;
 pub(crate) mod indexing;
+mod interpolation;
 mod losses;
 pub(crate) mod movement;
 mod ordering;
@@ -16,5 +19,7 @@ mod softmax;
 pub(crate) mod windows;
 
 pub use indexing::Scattered;
+pub use interpolation::Interpolation;
 pub use losses::Reduction;
+pub use movement::Indexing;
 pub use windows::{Conv, PerAxis, Pool};

@@ -9,6 +9,16 @@ use crate::{Error, Scalar, Tensor};
 /// Maximum number of parts of an axis.
 const MAX_PARTS: i64 = 1 << 16;
 
+/// The order of the axes of the grids of [`meshgrid`](Tensor::meshgrid).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Indexing {
+    /// That of the tensors: rows, columns.
+    #[default]
+    Ij,
+    /// The first two exchanged: columns, rows.
+    Xy,
+}
+
 impl Tensor {
     /// Rotates the elements along each of `axes` by its shift: the element at `i` goes to
     /// `(i + shift) mod size`.
@@ -251,6 +261,43 @@ impl Tensor {
         let parts = tensors.iter().map(|x| x.unsqueeze(axis)).collect::<Result<Vec<_>, _>>()?;
         let axis = new_axis("stack", axis, first.shape())?;
         Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as i64)
+    }
+
+    /// Grids of vectors: each of the tensors, repeated along the axes of the others; one axis for
+    /// each tensor, in their order, of which [`Indexing::Xy`] exchanges the first two. A scalar
+    /// counts as a vector of one element. Dtypes may differ.
+    /// # Errors
+    /// If there are no tensors, one has more than one axis, or the grid is too large.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Indexing, Tensor};
+    /// let (x, y) = (Tensor::from_slice(&[2], &[1, 2])?, Tensor::from_slice(&[3], &[3, 4, 5])?);
+    /// let grids = Tensor::meshgrid(&[&x, &y], Indexing::Ij)?;
+    /// assert_eq!(grids[0].to_text()?, "[[1, 1, 1], [2, 2, 2]]");
+    /// assert_eq!(grids[1].to_text()?, "[[3, 4, 5], [3, 4, 5]]");
+    /// let grids = Tensor::meshgrid(&[&x, &y], Indexing::Xy)?;
+    /// assert_eq!(grids[0].to_text()?, "[[1, 2], [1, 2], [1, 2]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn meshgrid(tensors: &[&Tensor], indexing: Indexing) -> Result<Vec<Tensor>, Error> {
+        let shapes: Vec<&[i64]> = tensors.iter().map(|tensor| tensor.shape()).collect();
+        if tensors.is_empty() || shapes.iter().any(|shape| 1 < shape.len()) {
+            return invalid(format!(
+                "meshgrid of shapes {shapes:?}: it takes one vector or scalar, or more"
+            ));
+        }
+        let mut axes: Vec<usize> = (0..tensors.len()).collect();
+        if indexing == Indexing::Xy && 1 < axes.len() {
+            axes.swap(0, 1);
+        }
+        // Exchanging two axes is its own inverse, so this is also the tensor of an axis.
+        let shape: Vec<i64> = axes.iter().map(|at| tensors[*at].size_elements()).collect();
+        let grid = |(tensor, axis): (&&Tensor, &usize)| {
+            let mut narrow = vec![1; shape.len()];
+            narrow[*axis] = shape[*axis];
+            tensor.reshape(&narrow)?.expand(&shape)
+        };
+        tensors.iter().zip(&axes).map(grid).collect()
     }
 
     /// Splits the tensor into parts of these sizes along an axis.

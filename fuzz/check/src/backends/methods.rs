@@ -1,6 +1,8 @@
 //! Calls of the engine's methods by the statements of the method table.
 
-use gradiff::{Axes, Conv, Error, Index, Pool, Reduction, Scattered, Tensor, keepdim};
+use gradiff::{
+    Axes, Conv, Error, Index, Indexing, Interpolation, Pool, Reduction, Scattered, Tensor, keepdim,
+};
 use gradiff_corpus::{Arg, Args, Literal, Method};
 
 use crate::backends::translate::{dtype, scalar};
@@ -157,7 +159,50 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::NllLoss => x.nll_loss(srcs[1], srcs[2], Some(args.int(0)), reduction(1)),
         Method::BinaryCrossEntropy => x.binary_crossentropy(srcs[1], reduction(0)),
         Method::BinaryCrossEntropyLogits => x.binary_crossentropy_logits(srcs[1], reduction(0)),
+        Method::Einsum => {
+            let ranks = srcs.iter().map(|src| src.rank());
+            Tensor::einsum(&formula(ranks, args.ints(0), args.ints(1)), srcs)
+        }
+        Method::ScaledDotProductAttention => {
+            let (key, value, mask) = match *srcs {
+                [_, key, value] => (key, value, None),
+                [_, key, value, mask] => (key, value, Some(mask)),
+                _ => return Err(Error::Invalid(format!("attention of {} tensors", srcs.len()))),
+            };
+            x.scaled_dot_product_attention(key, value, mask, 0.0, args.flag(0))
+        }
+        Method::Interpolate => {
+            let mode = match args.word(1) {
+                "linear" => Interpolation::Linear,
+                "nearest" => Interpolation::Nearest,
+                _ => Interpolation::NearestExact,
+            };
+            x.interpolate(args.ints(0), mode, args.flag(2))
+        }
+        Method::Meshgrid => {
+            let indexing = if args.word(0) == "xy" { Indexing::Xy } else { Indexing::Ij };
+            part(Tensor::meshgrid(srcs, indexing)?, args.int(1))
+        }
     }
+}
+
+/// The formula of `einsum` for operands of these ranks: `a` for label 0, `?` for a label that is
+/// none.
+pub(crate) fn formula(
+    ranks: impl Iterator<Item = usize>,
+    labels: &[i64],
+    output: &[i64],
+) -> String {
+    let letter = |label: &i64| match u8::try_from(*label) {
+        Ok(label) if label < 26 => char::from(b'a' + label),
+        _ => '?',
+    };
+    let mut letters = labels.iter().map(letter);
+    let terms: Vec<String> = ranks.map(|rank| letters.by_ref().take(rank).collect()).collect();
+    // Letters without an axis are added to the last term, so that the engine refuses them.
+    let rest: String = letters.collect();
+    let output: String = output.iter().map(letter).collect();
+    format!("{}{rest}->{output}", terms.join(","))
 }
 
 fn scattered(word: &str) -> Scattered {

@@ -97,6 +97,9 @@ fn oddity(statement: &Statement) -> usize {
     }
 }
 
+/// The plainest word of each list that a row of the table of methods has.
+const PLAIN_WORDS: [&str; 3] = ["sum", "nearest", "ij"];
+
 /// The distance of an argument from the plainest one of its kind.
 fn arg_oddity(arg: &Arg) -> usize {
     let int = |value: i64| usize::from(value != 0) + usize::from(value < 0);
@@ -106,7 +109,7 @@ fn arg_oddity(arg: &Arg) -> usize {
         Arg::Flag(value) => usize::from(*value),
         Arg::Number(_) => 0,
         Arg::DType(dtype) => dtype_oddity(*dtype),
-        Arg::Word(word) => usize::from(*word != "sum"),
+        Arg::Word(word) => usize::from(!PLAIN_WORDS.contains(word)),
         Arg::Indices(indices) => indices
             .iter()
             .map(|index| match index {
@@ -144,7 +147,7 @@ fn plainer_args(arg: &Arg) -> Vec<Arg> {
         Arg::Flag(_) => vec![Arg::Flag(false)],
         Arg::Number(literal) => plainer(*literal).into_iter().map(Arg::Number).collect(),
         Arg::DType(_) => [DType::F32, DType::I32].map(Arg::DType).to_vec(),
-        Arg::Word(_) => vec![Arg::Word("sum")],
+        Arg::Word(_) => PLAIN_WORDS.map(Arg::Word).to_vec(),
         Arg::Indices(indices) => {
             let mut lists = Vec::new();
             for (position, index) in indices.iter().enumerate() {

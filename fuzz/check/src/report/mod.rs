@@ -5,7 +5,7 @@ pub mod snap;
 
 use gradiff_corpus::{
     Arg, Args, Arity, Array, BinaryOp, Case, CaseFile, DType, Index, Literal, Method, Operand,
-    Program, Statement, UnaryOp, ValueId, fill, format_element, literal_bits,
+    Program, Statement, TensorType, UnaryOp, ValueId, fill, format_element, literal_bits,
 };
 
 use gradiff_oracle::{Element, Expected};
@@ -76,8 +76,7 @@ pub fn rust_test(finding: &Finding) -> String {
     text += &format!("    let engine = Engine::new({device:?})?;\n");
     let types = finding.program.typing().unwrap_or_default();
     for (number, statement) in finding.program.statements.iter().enumerate() {
-        let dtypes: Vec<DType> = types.iter().map(|value| value.dtype).collect();
-        text += &format!("    let v{number} = {};\n", rust_statement(statement, &dtypes));
+        text += &format!("    let v{number} = {};\n", rust_statement(statement, &types));
         if let Statement::Realize { .. } = statement {
             text += &format!("    run(&engine, &[&v{number}])?;\n");
         }
@@ -131,7 +130,7 @@ fn expected_text(finding: &Finding) -> String {
     expected.iter().map(list).collect::<Vec<_>>().join(" ")
 }
 
-fn rust_statement(statement: &Statement, types: &[DType]) -> String {
+fn rust_statement(statement: &Statement, types: &[TensorType]) -> String {
     let dtype = |dtype: DType| format!("DType::{dtype:?}");
     let list = |axes: &[usize]| format!("&{axes:?}");
     let pairs = |pairs: &[(usize, usize)]| format!("&{pairs:?}");
@@ -191,7 +190,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Gather { src, axis, index } => {
             format!("v{}.gather({axis}, &v{})?", src.0, index.0)
         }
-        Statement::Method { method, srcs, args } => rust_call(*method, srcs, args),
+        Statement::Method { method, srcs, args } => rust_call(*method, srcs, args, types),
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.clone()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
@@ -202,7 +201,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
 }
 
 /// The call of a method: sources, then arguments, in the order of the table.
-fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
+fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> String {
     let row = method.row();
     let mut list: Vec<String> = match row.arity {
         Arity::Exactly(_) => srcs.iter().skip(1).map(|src| format!("&v{}", src.0)).collect(),
@@ -256,7 +255,14 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
             list = vec![tuples(args)];
         }
         Method::AssignSlice => list = vec![tuples(args), list.remove(0)],
-        Method::Split | Method::Chunk => {
+        Method::Einsum => list = vec![quoted_formula(srcs, args, types), list.swap_remove(0)],
+        Method::ScaledDotProductAttention => {
+            let srcs = (1..4).map(|number| srcs.get(number).map(|src| format!("&v{}", src.0)));
+            let srcs = srcs.map(|src| src.unwrap_or("None".to_string()));
+            let flag = list.pop().expect("the flag is the last argument");
+            list = srcs.chain(["0.0".to_string(), flag]).collect();
+        }
+        Method::Split | Method::Chunk | Method::Meshgrid => {
             let number = list.pop().expect("the number of a part is the last argument");
             part = format!("[{number}].clone()");
         }
@@ -267,11 +273,20 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
     let receiver = match (row.arity, srcs) {
         // Later statements have the tensor as it was.
         (_, [first, ..]) if method.is_in_place() => format!("v{}.detach().", first.0),
-        (_, [first, ..]) if method == Method::Get => format!("v{}.", first.0),
+        (_, [first, ..]) if matches!(method, Method::Get | Method::ScaledDotProductAttention) => {
+            format!("v{}.", first.0)
+        }
         (Arity::Exactly(_), [first, ..]) => format!("v{}.", first.0),
         _ => "Tensor::".to_string(),
     };
     format!("{receiver}{}({})?{part}", rust_name(method), list.join(", "))
+}
+
+/// The formula of `einsum`, as a string literal.
+fn quoted_formula(srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> String {
+    let ranks = srcs.iter().map(|src| types[src.0 as usize].shape.len());
+    let args = Args(args);
+    format!("{:?}", crate::backends::methods::formula(ranks, args.ints(0), args.ints(1)))
 }
 
 /// Indices as a vector, with the values that are sources.
@@ -329,9 +344,15 @@ fn python_indices(indices: &[Index], sources: &[ValueId]) -> String {
 
 /// The variant of an enum of the engine that a word means.
 fn rust_variant(parameter: &str, word: &str) -> String {
-    let kind = if parameter == "reduction" { "Reduction" } else { "Scattered" };
-    let (first, rest) = word.split_at(1);
-    format!("gradiff::{kind}::{}{rest}", first.to_uppercase())
+    let kind = match parameter {
+        "reduction" => "Reduction",
+        "mode" => "Interpolation",
+        "indexing" => "Indexing",
+        _ => "Scattered",
+    };
+    let capitalised = |part: &str| part[..1].to_uppercase() + &part[1..];
+    let variant: String = word.split('_').map(capitalised).collect();
+    format!("gradiff::{kind}::{variant}")
 }
 
 /// Lists of one length as a list of tuples.
@@ -391,9 +412,9 @@ fn rust_method(op: BinaryOp) -> &'static str {
 }
 
 /// The promoted dtype of the values among the operands, which literals take.
-fn common(srcs: &[Operand], types: &[DType]) -> DType {
+fn common(srcs: &[Operand], types: &[TensorType]) -> DType {
     let values = srcs.iter().filter_map(|src| match src {
-        Operand::Value(id) => Some(types[id.0 as usize]),
+        Operand::Value(id) => Some(types[id.0 as usize].dtype),
         Operand::Literal(_) => None,
     });
     values.reduce(gradiff_corpus::promote).unwrap_or(DType::F32)
@@ -412,9 +433,8 @@ pub fn python_script(finding: &Finding) -> String {
         finding.stem()
     );
     let types = finding.program.typing().unwrap_or_default();
-    let dtypes: Vec<DType> = types.iter().map(|value| value.dtype).collect();
     for (number, statement) in finding.program.statements.iter().enumerate() {
-        text += &format!("v{number} = {}\n", python_statement(statement, &dtypes));
+        text += &format!("v{number} = {}\n", python_statement(statement, &types));
         if let Some((indices, value)) = python_assignment(statement) {
             text += &format!("v{number}[{indices}] = v{}\n", value.0);
         }
@@ -466,7 +486,7 @@ fn python_literal(dtype: DType, literal: &Literal) -> String {
     format!("Tensor({value}, dtype={})", python_dtype(dtype))
 }
 
-fn python_statement(statement: &Statement, types: &[DType]) -> String {
+fn python_statement(statement: &Statement, types: &[TensorType]) -> String {
     let operand = |operand: &Operand, dtype: DType| match operand {
         Operand::Value(ValueId(id)) => format!("v{id}"),
         Operand::Literal(literal) => python_literal(dtype, literal),
@@ -506,7 +526,7 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Permute { src, axes } => format!("v{}.permute({axes:?})", src.0),
         Statement::Expand { src, shape } => format!("v{}.expand({shape:?})", src.0),
         Statement::Pad { src, pads, value } => {
-            let text = python_literal(types[src.0 as usize], value);
+            let text = python_literal(types[src.0 as usize].dtype, value);
             format!("v{}.pad({pads:?}, value={text}.item())", src.0)
         }
         Statement::Shrink { src, ranges } => format!("v{}.shrink({ranges:?})", src.0),
@@ -518,7 +538,7 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Gather { src, axis, index } => {
             format!("v{}.gather({axis}, v{})", src.0, index.0)
         }
-        Statement::Method { method, srcs, args } => python_call(*method, srcs, args),
+        Statement::Method { method, srcs, args } => python_call(*method, srcs, args, types),
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.realize()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
@@ -527,7 +547,7 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
 }
 
 /// The call of the method of the same name, its arguments by their names.
-fn python_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
+fn python_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> String {
     let row = method.row();
     match method {
         Method::Get => {
@@ -550,12 +570,26 @@ fn python_call(method: Method, srcs: &[ValueId], args: &[Arg]) -> String {
             Arg::Flag(value) => format!("{name}={}", if *value { "True" } else { "False" }),
             Arg::Number(value) => format!("{name}={value}"),
             Arg::DType(dtype) => format!("{name}={}", python_dtype(*dtype)),
-            Arg::Word(word) => format!("{name}={word:?}"),
+            Arg::Word(word) => format!("{name}={:?}", word.replace('_', "-")),
             Arg::Indices(_) => unreachable!("indices are the only argument"),
         });
     }
     let receiver = srcs.first().map_or("Tensor".to_string(), |first| format!("v{}", first.0));
-    format!("{receiver}.{}({})", rust_name(method), list.join(", "))
+    let mut part = String::new();
+    match method {
+        Method::Einsum => {
+            let formula = quoted_formula(srcs, args, types);
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("v{}", src.0)).collect();
+            return format!("Tensor.einsum({formula}, {})", srcs.join(", "));
+        }
+        Method::Interpolate => list[0] = list[0].replacen("sizes", "size", 1),
+        Method::Meshgrid => {
+            list.pop();
+            part = format!("[{}]", Args(args).int(1));
+        }
+        _ => {}
+    }
+    format!("{receiver}.{}({}){part}", rust_name(method), list.join(", "))
 }
 
 fn python_unary(op: UnaryOp, src: u32) -> String {

@@ -3,11 +3,13 @@
 
 mod activation;
 mod assign;
+mod contraction;
 mod creation;
 mod cumulative;
 mod elementwise;
 mod floats;
 mod indexing;
+mod interpolation;
 mod losses;
 mod movement;
 mod ordering;
@@ -162,6 +164,10 @@ impl<C: Choices> Builder<'_, C> {
             Method::Assign | Method::AssignSlice | Method::Set => self.draw_assign(method),
             Method::Get => self.draw_get(),
             Method::Any | Method::All | Method::CountNonzero => self.draw_truth(method),
+            Method::Einsum => self.draw_einsum(),
+            Method::ScaledDotProductAttention => self.draw_attention(),
+            Method::Interpolate => self.draw_interpolate(),
+            Method::Meshgrid => self.draw_meshgrid(),
         }
     }
 

@@ -162,7 +162,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Draws the dtype of a second factor, mostly that of the first one; bool has no products, but
     /// is promoted.
-    fn factor_dtype_beside(&mut self, dtype: DType) -> Option<DType> {
+    pub(super) fn factor_dtype_beside(&mut self, dtype: DType) -> Option<DType> {
         let is_same = dtype != DType::Bool && !self.choices.one_in(4);
         let second = if is_same { dtype } else { self.dtype() };
         (promote(dtype, second) != DType::Bool).then_some(second)

@@ -338,7 +338,7 @@ fn method(draw: &mut Draw) -> Call {
     let row = method.row();
     let count = match row.arity {
         Arity::Exactly(count) => count,
-        Arity::List => 1 + draw.below(3),
+        Arity::List => 1 + draw.below(4),
     };
     let mut types: Vec<TensorType> = Vec::with_capacity(count);
     for number in 0..count {
