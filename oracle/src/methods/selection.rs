@@ -28,7 +28,7 @@ struct Selection {
     /// The common shape of the sources of indices, and the first of its axes in the result.
     common: Shape,
     first: usize,
-    /// What gives the index along each axis of the source.
+    /// The origin of the index along each axis of the source.
     along: Vec<Along>,
 }
 
@@ -153,7 +153,8 @@ pub(super) fn get(call: Call<'_>) -> Check<Value> {
 pub(super) fn set(call: Call<'_>) -> Check<Value> {
     let [x, value, sources @ ..] = call.srcs else { return Err("too few sources".to_string()) };
     let selection = Selection::new(&x.shape, call.args.indices(0), sources)?;
-    let fits = broadcast(&selection.shape, &value.shape).is_ok_and(|all| all == selection.shape);
+    let fits =
+        broadcast(&selection.shape, &value.shape).is_ok_and(|shape| shape == selection.shape);
     if x.dtype != value.dtype || !fits {
         return Err(format!("{:?} for {:?}, or other dtypes", value.shape, selection.shape));
     }
