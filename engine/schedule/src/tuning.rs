@@ -15,8 +15,8 @@ pub(crate) const MAX_LOOPS: usize = 16;
 pub(crate) const PANEL_WIDTHS: [i64; 4] = [64, 32, 16, 8];
 /// The cost of an element that is stored by itself, in terms of an element that is packed.
 pub(crate) const SCATTERED_STORE: i64 = 4;
-/// How often each element of a copy that includes the padding is read at least: loads without gates
-/// save more than the copy costs.
+/// Fewest reads of each element of a copy that includes the padding: loads without gates then save
+/// more than the copy costs.
 pub(crate) const PADDING_REUSE: i64 = 8;
 /// Longest windows along the rows of a tile whose padding is not copied: the tile unrolls them.
 pub(crate) const PADDING_WINDOW: i64 = 4;

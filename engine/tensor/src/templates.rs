@@ -22,7 +22,7 @@ pub(crate) struct Template {
     buffers: FxHashMap<Buffer, Buffer>,
 }
 
-/// What a plan depends on.
+/// The graph and the settings that a plan depends on.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     nodes: Vec<UOp>,

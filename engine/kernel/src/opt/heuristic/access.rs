@@ -15,7 +15,7 @@ use crate::stride::stride;
 /// A load or store.
 pub(super) struct Access {
     pub(super) is_store: bool,
-    /// How often it runs, in terms of what is outside of the loops of reductions.
+    /// The number of times it runs, in terms of those of nodes outside of reductions.
     weight: i64,
     /// The stride of the index along each range it depends on, if that is constant.
     strides: Vec<(UOp, Option<i64>)>,
