@@ -171,9 +171,11 @@ fn step<M: Module + State + 'static, O: Optimizer + 'static>(
 }
 
 type Step = Box<dyn FnMut() -> Result<f32, Error>>;
+/// Makes a step.
+type Make = fn() -> Result<Step, Error>;
 
 /// The models: name, and a function that makes the step.
-const MODELS: [(&str, fn() -> Result<Step, Error>); 3] = [
+const MODELS: [(&str, Make); 3] = [
     ("digits", || {
         let images = Tensor::randn(DType::F32, &[128, 1, 16, 16])?;
         let labels = Tensor::randint(DType::I32, &[128], 0, 10)?;
