@@ -374,3 +374,36 @@ fn available_devices_agree_on_a_sample() {
         assert_eq!(wrapped.unwrap().to_text().unwrap(), "[48]", "{}", row.name);
     }
 }
+
+/// The second graph takes the plan of the first, with buffers of its own.
+#[test]
+fn graphs_that_differ_in_buffers_alone_have_their_own_results() {
+    let engine = engine();
+    let data = |first: i32| Tensor::from_slice(&[3], &[first, first + 1, first + 2]).unwrap();
+    let (a, b, c) = (data(1), data(10), data(100));
+    let found: Vec<Tensor> = [(&a, &b), (&b, &c), (&a, &a), (&b, &a)]
+        .map(|(x, y)| x.mul(2).unwrap().sub(y).unwrap().sum(0).unwrap())
+        .to_vec();
+    // Each is planned by itself; the third has one buffer, so it is another graph.
+    for tensor in &found {
+        engine.realize(&[tensor]).unwrap();
+    }
+    let texts: Vec<String> = found.iter().map(|tensor| tensor.to_text().unwrap()).collect();
+    assert_eq!(texts, ["-21", "-237", "6", "60"]);
+    assert_eq!(engine.cached_kernel_count(), 2);
+}
+
+/// Packing an operand keeps the buffers that a program asks for.
+#[test]
+fn contiguous_is_kept_beside_packed_operands() {
+    let mut engine = engine();
+    engine.schedule.pack = true;
+    engine.schedule.thresholds = gradiff::graph::target::Thresholds::SMALL;
+    let [x, y] = [(); 2].map(|()| Tensor::from_slice(&[16, 16], &[0.5f32; 256]).unwrap());
+    let product = || x.matmul(&y.transpose(0, 1).unwrap()).unwrap();
+    let count = |tensor: Tensor| engine.plan(&[&tensor.add(1).unwrap()]).unwrap().kernel_count();
+    assert_eq!(count(product()) + 1, count(product().contiguous()));
+    let packed = count(product());
+    engine.schedule.pack = false;
+    assert!(engine.plan(&[&product().add(1).unwrap()]).unwrap().kernel_count() < packed);
+}

@@ -12,6 +12,8 @@ use crate::plan::Plan;
 
 /// Most plans that are kept.
 const CAPACITY: usize = 64;
+/// Most numbered buffers; all is forgotten then.
+const NUMBERED_MAX: usize = 1 << 14;
 /// Most nodes of a graph whose plan is kept.
 const NODES_MAX: usize = 1 << 15;
 
@@ -64,6 +66,9 @@ impl Templates {
             return None;
         }
         let mut entries = self.lock();
+        if NUMBERED_MAX < entries.numbered.len() {
+            *entries = Entries::default();
+        }
         let mut replaced: FxHashMap<&UOp, UOp> = FxHashMap::default();
         let mut buffers = FxHashMap::default();
         for node in &order {
@@ -98,13 +103,15 @@ impl Templates {
         Some(template.applied(planned))
     }
 
-    /// Keeps a plan of the numbered graph; returns that of the graph itself.
+    /// Keeps a plan of the numbered graph, without executables, which the kernel cache may drop;
+    /// returns that of the graph itself.
     pub(crate) fn insert(
         &self,
         template: &Template,
-        plan: Plan,
+        mut plan: Plan,
         outputs: Vec<UOp>,
     ) -> (Plan, Vec<UOp>) {
+        plan.items.iter_mut().for_each(|item| item.executable = None);
         let planned = Planned { plan, outputs };
         let mut entries = self.lock();
         if entries.plans.insert(template.key.clone(), planned.clone()).is_none() {
