@@ -517,7 +517,9 @@ impl UOp {
         if self.op() == Op::Function { &self.src()[..1] } else { self.src() }
     }
 
-    fn order_by<'a>(&'a self, sources: impl Fn(&'a UOp) -> &'a [UOp]) -> Vec<&'a UOp> {
+    /// Returns the nodes that are reached by these sources of each, in the order of
+    /// [`UOp::toposort`].
+    pub fn order_by<'a>(&'a self, sources: impl Fn(&'a UOp) -> &'a [UOp]) -> Vec<&'a UOp> {
         const TYPICAL_COUNT: usize = 32;
         let mut order = Vec::with_capacity(TYPICAL_COUNT);
         let mut seen: FxHashSet<*const Node> = FxHashSet::default();

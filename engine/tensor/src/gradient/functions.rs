@@ -5,6 +5,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_10};
 
 use gradiff_graph::{Arg, DType, UOp};
 
+use super::buffered::buffered;
 use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
 use crate::methods::indexing::moved_last;
@@ -31,11 +32,17 @@ enum Row {
 
 /// The value and the sources of a function.
 struct Call<'a> {
-    node: &'a UOp,
+    node: UOp,
     is_needed: &'a [bool],
 }
 
 impl Call<'_> {
+    /// The same call that reads these sources from buffers.
+    fn buffered(&self, sources: &[usize]) -> Call<'_> {
+        let numbers: Vec<usize> = sources.iter().map(|number| 1 + number).collect();
+        Call { node: buffered(&self.node, &numbers), is_needed: self.is_needed }
+    }
+
     fn value(&self) -> Tensor {
         Tensor::from_valid(self.node.clone())
     }
@@ -227,7 +234,8 @@ const ROWS: [Row; 46] = {
             let zeros = Tensor::zeros(g.dtype(), x.shape())?;
             call.each(&[&|| zeros.scatter_add(&index, g, axis)])
         }),
-        Call("max_of_windows", 2, |call, g| {
+        Call("max_of_windows", 3, |call, g| {
+            let call = call.buffered(&[2]);
             let [windows, is_inside, value] = [call.source(0), call.source(1), call.value()];
             let axes: Vec<usize> = (value.rank()..windows.rank()).collect();
             let mut shape = value.shape().to_vec();
@@ -238,16 +246,19 @@ const ROWS: [Row; 46] = {
             call.each(&[&|| is_maximum.mul(&share)])
         }),
         Call("cummax", 2, |call, g| {
+            let call = call.buffered(&[0]);
             let (x, value, axis) = (call.source(0), call.value(), call.axis(1)?);
             call.each(&[&|| shares_of_maxima(&x, &value, axis, g)])
         }),
         Call("scatter_amax", 4, |call, g| {
+            let call = call.buffered(&[0, 2]);
             let is_kept = call.source(0).cmpeq(call.value())?;
-            shares_of_writes(call, &is_kept, g)
+            shares_of_writes(&call, &is_kept, g)
         }),
         Call("scatter_extreme", 5, |call, g| {
+            let call = call.buffered(&[0, 2]);
             let is_kept = call.source(0).cmpeq(call.value())?.and(call.source(4))?;
-            shares_of_writes(call, &is_kept, g)
+            shares_of_writes(&call, &is_kept, g)
         }),
         Call("binary_crossentropy_logits", 2, |call, g| {
             let (x, y) = (call.source(0), call.source(1));
@@ -318,7 +329,7 @@ pub(super) fn gradients(
     is_needed: &[bool],
 ) -> Result<Vec<Option<Tensor>>, Error> {
     let Arg::Name(name) = node.arg() else { panic!("a function has a name") };
-    let call = Call { node, is_needed };
+    let call = Call { node: node.clone(), is_needed };
     for row in &ROWS {
         match row {
             Row::Unary(known, slope) if **known == **name => {

@@ -6,6 +6,7 @@
 //! nothing is computed here, and they have gradients, too.
 
 mod backward;
+mod buffered;
 mod functions;
 mod ops;
 

@@ -4,6 +4,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use gradiff_graph::{Arg, Constant, Op, UOp};
 
+use super::buffered::buffered;
 use super::functions;
 use crate::tensor::with_shape;
 use crate::{Error, Tensor};
@@ -101,12 +102,14 @@ fn copied_back(source: &UOp, g: &Tensor) -> Tensor {
 /// The gradient with respect to the source of a reduction.
 fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
     let Arg::Reduce(op, axes) = node.arg() else { panic!("{node:?} reduces by an op") };
-    let x = Tensor::from_valid(node.src()[0].clone());
     let axes: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
+    let x_of = |node: &UOp| Tensor::from_valid(node.src()[0].clone());
+    let x = x_of(node);
     match op {
         Op::Add => g.expand(x.shape()),
         Op::Max => {
-            let is_largest = x.cmpeq(Tensor::from_valid(node.clone()))?.cast(g.dtype())?;
+            let largest = buffered(node, &[0]);
+            let is_largest = x_of(&largest).cmpeq(Tensor::from_valid(largest))?.cast(g.dtype())?;
             let count = is_largest.sum_kept(&axes)?;
             is_largest.mul(&g.div(&count)?)
         }

@@ -389,7 +389,7 @@ impl Tensor {
         }
         let inside = Tensor::full(DType::Bool, self.shape(), true)?;
         let inside = inside.pooled_windows("max_pool2d", &pooling, Scalar::Bool(false))?;
-        Ok(value.as_function("max_of_windows", &[&windows, &inside]))
+        Ok(value.as_function("max_of_windows", &[&windows, &inside, self]))
     }
 
     /// The mean of each window, over the last axes. Floats. The padding counts as zeros, or does
