@@ -9,9 +9,10 @@ use gradiff::kernel::lower;
 use gradiff::rewrite::Trace;
 use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
-mod common;
+#[path = "common/convolution.rs"]
+mod convolution;
 
-use common::convolution;
+use convolution::convolution;
 
 /// The allocator of the command `gradiff`.
 #[global_allocator]

@@ -54,7 +54,7 @@ pub(super) fn apply_to(
         OptOp::Group => split(info, &new(AxisKind::Group), amount, false),
         OptOp::GroupTop => split(info, &new(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, info, amount),
-        OptOp::Overlap => shift_inwards(info, amount),
+        OptOp::Overlap => return shift_inwards(root, info, amount),
         OptOp::Tc => {
             let chosen = tensor_cores::check(loops, info, opt.amount, setting);
             return tensor_cores::apply(root, chosen.map_err(Error::Illegal)?, next_number);
@@ -94,18 +94,24 @@ fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
 }
 
 /// Rounds the trip count up to a multiple of `amount` and shifts the last block inwards, so that
-/// this block consists of the last `amount` iterations of the loop.
-fn shift_inwards(info: &Loop, amount: i64) -> Replacement {
+/// this block consists of the last `amount` iterations of the loop. For those that it repeats
+/// reductions get their identity, except maxima, which they do not change.
+fn shift_inwards(root: &UOp, info: &Loop, amount: i64) -> Result<UOp, Error> {
     let dtype = info.range.dtype();
     let size = padded_size(info.size, amount);
     let rounded = range(size, dtype, info.axis.kind, info.axis.number);
     let number = |number: i64| UOp::int(dtype, number);
     let block = UOp::binary(Op::FloorDiv, rounded.clone(), number(amount));
     let start = UOp::binary(Op::Mul, block, number(amount));
-    let start = UOp::binary(Op::Min, start, number(info.size - amount));
+    let last = number(info.size - amount);
     let within = UOp::binary(Op::FloorMod, rounded.clone(), number(amount));
-    let value = UOp::binary(Op::Add, start, within);
-    Replacement { range: info.range.clone(), value, reduced: vec![rounded], accumulators: None }
+    let is_new = UOp::binary(Op::Add, last.clone(), within.clone());
+    let is_new = UOp::binary(Op::CmpLt, start.clone(), UOp::binary(Op::Add, is_new, number(1)));
+    let value = UOp::binary(Op::Add, UOp::binary(Op::Min, start, last), within);
+    let reduced = vec![rounded.clone()];
+    let replacement = Replacement { range: info.range.clone(), value, reduced, accumulators: None };
+    let root = replace(root, &[replacement])?;
+    reduce_where(&root, &rounded, &is_new, |op| op != Op::Max)
 }
 
 /// Pads the trip count to a multiple of `amount`. In the added iterations loads and stores are
@@ -117,19 +123,33 @@ fn pad(root: &UOp, info: &Loop, amount: i64) -> Result<UOp, Error> {
     let root = replace(root, &[Replacement::range(info, padded.clone())])?;
     let order = root.toposort();
     let varying = gradiff_rewrite::varying(&root, &padded);
-    map_nodes(&order, |old, node| match (old.op(), old.arg()) {
-        (Op::Index, _) if varying.contains(old) => {
-            let gate = match node.src().get(2) {
-                Some(gate) => UOp::binary(Op::And, is_real.clone(), gate.clone()),
-                None => is_real.clone(),
-            };
-            let src = [node.src()[0].clone(), node.src()[1].clone(), gate];
-            Ok(node.with_src(src))
+    let root = map_nodes(&order, |old, node| {
+        if old.op() != Op::Index || !varying.contains(old) {
+            return Ok(node);
         }
-        (Op::Reduce, Arg::Reduce(op, _)) if old.src()[1..].contains(&padded) => {
+        let gate = match node.src().get(2) {
+            Some(gate) => UOp::binary(Op::And, is_real.clone(), gate.clone()),
+            None => is_real.clone(),
+        };
+        let src = [node.src()[0].clone(), node.src()[1].clone(), gate];
+        Ok(node.with_src(src))
+    })?;
+    reduce_where(&root, &padded, &is_real, |_| true)
+}
+
+/// Gives reductions over a range their identity where a condition does not hold, by the ops that
+/// `is_changed` chooses.
+fn reduce_where(
+    root: &UOp,
+    range: &UOp,
+    condition: &UOp,
+    is_changed: impl Fn(Op) -> bool,
+) -> Result<UOp, Error> {
+    map_nodes(&root.toposort(), |old, node| match (old.op(), old.arg()) {
+        (Op::Reduce, Arg::Reduce(op, _)) if is_changed(*op) && old.src()[1..].contains(range) => {
             let identity = identity(*op, node.dtype())?;
             let mut src: Sources = node.src().iter().cloned().collect();
-            src[0] = UOp::select(is_real.clone(), src[0].clone(), UOp::constant(identity));
+            src[0] = UOp::select(condition.clone(), src[0].clone(), UOp::constant(identity));
             Ok(node.with_src(src))
         }
         _ => Ok(node),

@@ -81,7 +81,7 @@ fn check_overlap(
 ) -> Result<(), String> {
     let Loop { size, is_reduced, is_output, .. } = *info;
     ensure(setting.target.groups.is_none(), || "the device has groups".to_owned())?;
-    ensure(is_output && !is_reduced, || "overlap takes an output loop".to_owned())?;
+    ensure(is_output != is_reduced, || "overlap takes an output or a reduced loop".to_owned())?;
     ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;
     ensure(amount < size && size % amount != 0, || {
         format!("{size} iterations are not more than {amount}, or a multiple of it")
@@ -131,7 +131,9 @@ fn check_threads(
 ) -> Result<(), String> {
     ensure(setting.target.groups.is_none(), || "the device has groups".to_owned())?;
     ensure(loops.has_one_store, || "the kernel has several stores".to_owned())?;
-    ensure(!info.repeats_stores, || "two threads would store the same element".to_owned())?;
+    ensure(amount <= info.separate_parts, || {
+        "two threads would store the same element".to_owned()
+    })?;
     ensure(!loops.has(AxisKind::Thread), || "the kernel already has threads".to_owned())?;
     at_most(THREADS_MAX, 1, amount)
 }

@@ -26,8 +26,8 @@ pub struct Loop {
     pub is_nested: bool,
     /// The number and the type of each reduction over it.
     pub reductions: SmallVec<[(usize, DType); 2]>,
-    /// True if several of its iterations store the same element.
-    pub(super) repeats_stores: bool,
+    /// The most parts, equal and contiguous, no two of which store the same element.
+    pub(super) separate_parts: i64,
     /// True if each of its iterations caches a row of its own.
     pub(super) has_cached_rows: bool,
     /// Its bit in sets of loops.
@@ -53,7 +53,7 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     let reductions: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
     let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
     let cached_rows = row_ranges(free);
-    let repeating = store_repeating(free);
+    let repeated = repeated_stores(free);
     let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
     together.sort_unstable();
     together.dedup();
@@ -75,7 +75,7 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
             is_output: outputs & bit != 0,
             is_nested: over_it.clone().any(|(_, reduction)| bits(reduction) & reduced != 0),
             reductions: over_it.map(|(number, reduction)| (number, reduction.dtype())).collect(),
-            repeats_stores: repeating & bit != 0,
+            separate_parts: separate_parts(&repeated, bit),
             has_cached_rows: cached_rows & bit != 0,
             bit,
             related: together
@@ -89,18 +89,54 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     Ok(list)
 }
 
-/// Returns the loops (bits) several iterations of which store the same element: those whose store
-/// indices are clamped by `min`, as blocks shifted inwards are.
-fn store_repeating(free: &Free) -> u64 {
+/// Iterations that store an element again: those of the last of the blocks that
+/// [`OptOp::Overlap`](super::OptOp::Overlap) makes, and of the block before it.
+struct Repeated {
+    /// The loops (bits) that the iterations are those of.
+    loops: u64,
+    /// The number of blocks, if no iteration was added to them since.
+    blocks: Option<i64>,
+}
+
+/// Returns the most parts of a loop, given its bit, that store no element twice.
+fn separate_parts(repeated: &[Repeated], bit: u64) -> i64 {
+    let mut of_loop = repeated.iter().filter(|repeated| repeated.loops & bit != 0);
+    match (of_loop.next(), of_loop.next()) {
+        (None, _) => i64::MAX,
+        // The last two blocks must be in one part.
+        (Some(Repeated { blocks: Some(blocks), .. }), None) => blocks / 2,
+        _ => 1,
+    }
+}
+
+/// Finds the stores of blocks shifted inwards, whose indices are clamped by `min`.
+fn repeated_stores(free: &Free) -> Vec<Repeated> {
     let mut indices: FxHashSet<&UOp> = FxHashSet::default();
-    let mut loops = 0;
+    let mut repeated = Vec::new();
     for node in free.nodes.iter().rev() {
         match node.op() {
             Op::Store => indices.extend(node.src()[0].src().get(1)),
             _ if !indices.contains(node) => {}
-            Op::Min => loops |= free.of_node(node),
+            Op::Min => {
+                let loops = free.of_node(node);
+                repeated.push(Repeated { loops, blocks: blocks_of(node, free) });
+            }
             _ => indices.extend(node.src()),
         }
     }
-    loops
+    repeated
+}
+
+/// Returns the number of blocks whose starts are `min(block * amount, last)`, if the ranges that
+/// they depend on have as many iterations as the blocks together.
+fn blocks_of(min: &UOp, free: &Free) -> Option<i64> {
+    let number = |node: &UOp| i64::try_from(node.as_int()?).ok();
+    let [start, last] = min.src() else { return None };
+    let (Op::Mul, [_, amount]) = (start.op(), start.src()) else { return None };
+    let (amount, last) = (number(amount)?, number(last)?);
+    let blocks = 1 + last.checked_add(amount - 1)? / amount;
+    let is_inside = |range: &&UOp| free.of_node(range) & free.of_node(min) != 0;
+    let mut sizes = free.ranges().filter(is_inside).map(|range| number(&range.src()[0]));
+    let iterations = sizes.try_fold(1i64, |product, size| product.checked_mul(size?))?;
+    (Some(iterations) == blocks.checked_mul(amount)).then_some(blocks)
 }

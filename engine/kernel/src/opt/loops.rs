@@ -17,7 +17,7 @@ pub struct Loops {
     pub list: Vec<Loop>,
     /// True if the kernel has one store, so that all output loops are in one nest.
     pub has_one_store: bool,
-    /// True if it loads from an array that it stores to.
+    /// True if it loads from an array of the caller that it stores to.
     pub(super) is_in_place: bool,
     /// The candidates for tensor cores.
     pub matmuls: Vec<Matmul>,
@@ -41,11 +41,13 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     Ok(Loops { list, has_one_store, is_in_place, matmuls, uop_counts, cache_bytes })
 }
 
-/// Returns whether a kernel loads from an array that it stores to.
+/// Returns whether a kernel loads from an array of the caller that it stores to. Rows are cached
+/// before they are loaded.
 fn is_in_place(free: &Free) -> bool {
     let arrays = |op: Op| {
         let accesses = free.nodes.iter().filter(move |node| node.op() == op);
-        accesses.map(|access| &access.src()[0].src()[0])
+        let arrays = accesses.map(|access| &access.src()[0].src()[0]);
+        arrays.filter(|array| array.op() == Op::DefineGlobal)
     };
     let stored: FxHashSet<&UOp> = arrays(Op::Store).collect();
     arrays(Op::Load).any(|array| stored.contains(array))

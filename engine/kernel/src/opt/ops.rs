@@ -15,8 +15,9 @@ pub enum OptOp {
     Thread,
     /// Pads the trip count to a multiple of `amount` with iterations that do nothing.
     PadTo,
-    /// Rounds the trip count of an output loop up to a multiple of `amount`. The last block of
-    /// `amount` iterations is shifted inwards: it repeats some iterations of the block before it.
+    /// Rounds the trip count up to a multiple of `amount`. The last block of `amount` iterations is
+    /// shifted inwards: it repeats some iterations of the block before it, which a reduction does
+    /// not count again.
     Overlap,
     /// Interchanges the loop and the output loop at index `amount`.
     Swap,

@@ -43,6 +43,12 @@ pub(crate) const GROUP_UNROLL_PART: i64 = 4;
 
 // CPUs with vectors.
 
+/// Fewest lanes of vectors the last of which repeats elements: fewer save too little.
+pub(crate) const SHIFTED_LANES_MIN: i64 = 4;
+/// Most iterations of a loop with shifted blocks, in terms of those without, as a fraction.
+pub(crate) const SHIFTED_MAX: (i64, i64) = (5, 4);
+/// Fewest blocks of a loop that are made larger so that threads can divide them.
+pub(crate) const LONG_BLOCKS: i64 = 64;
 /// Numbers of accumulator vectors in a reduction without reuse, in order of preference: as many
 /// additions as the latency of one takes are under way.
 pub(crate) const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];

@@ -126,6 +126,13 @@ fn opts_of_typical_kernels() {
         ("8 rows are twice 4", "matmul 8x8x64", matmul(8, 64, 8, "vectors")),
         ("7 rows: one twice", "matmul 7x8x64", matmul(7, 64, 8, "vectors")),
         (
+            "blocks of four vectors, the last shifted",
+            "matmul 8x8x509",
+            matmul(8, 509, 8, "vectors"),
+        ),
+        ("blocks of three repeat less", "matmul 8x8x197", matmul(8, 197, 8, "vectors")),
+        ("16 lanes, the last 8 twice", "matmul 8x8x24", matmul(8, 24, 8, "vectors")),
+        (
             "16 registers: two vectors at once",
             "matmul 64x16x64",
             matmul(64, 64, 16, "short-vectors"),

@@ -419,10 +419,11 @@ fn overlap_is_refused_if_no_iteration_may_be_repeated() {
         let lowered = lower(ast, &Target::of(target), &options, &mut Trace::default());
         lowered.map_or_else(|why| why.to_string(), |_| String::new())
     };
-    let of_slot = |slot| {
-        let value = load(DType::I32, slot, 7, plain(&[7]));
-        sink(UOp::unary(Op::Neg, DType::I32, value), &[7])
+    let of_size = |slot, size| {
+        let value = load(DType::I32, slot, size, plain(&[size]));
+        sink(UOp::unary(Op::Neg, DType::I32, value), &[size])
     };
+    let of_slot = |slot| of_size(slot, 7);
     assert_eq!(refusal(&of_slot(1), "plain", &["overlap 0 4", "upcast 0 4"]), "");
     let why = refusal(&of_slot(0), "plain", &["overlap 0 4"]);
     assert!(why.contains("the kernel loads from an array that it stores to"), "{why}");
@@ -432,9 +433,14 @@ fn overlap_is_refused_if_no_iteration_may_be_repeated() {
         let why = refusal(&of_slot(1), "plain", &[opts[0], opts[1], "thread 0 3"]);
         assert!(why.contains("two threads would store the same element"), "{why}");
     }
-    let sum = sink(reduce(Op::Add, load(DType::I32, 1, 7, plain(&[7])), &[0]), &[1]);
-    let why = refusal(&sum, "plain", &["overlap 0 4"]);
-    assert!(why.contains("overlap takes an output loop"), "{why}");
+    // Of 8 blocks of 4 the last two are in one of 4 parts, but not in one of 8.
+    let opts = ["overlap 0 4", "upcast 0 2", "thread 0 4"];
+    assert_eq!(refusal(&of_size(1, 31), "plain", &opts), "");
+    let why = refusal(&of_size(1, 31), "plain", &["overlap 0 4", "upcast 0 2", "thread 0 8"]);
+    assert!(why.contains("two threads would store the same element"), "{why}");
+    let of_row = sink(exp2_times_its_sum(2, 7), &[2, 7]);
+    let why = refusal(&of_row, "plain", &["overlap 0 4"]);
+    assert!(why.contains("2 iterations are not more than 4"), "{why}");
 }
 
 #[test]

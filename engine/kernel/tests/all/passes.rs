@@ -57,6 +57,8 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
     let copy = sink(load(DType::I32, 1, 6, plain(&[6])), &[6]);
     let six = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6])];
     let edged = plain(&[6]).shrink(&[(0, 5)]).and_then(|row| row.pad(&[(0, 1)])).expect("an edge");
+    let total_of_six = sink(reduce(Op::Add, load(DType::I32, 1, 6, plain(&[6])), &[0]), &[1]);
+    let one_of_six = vec![vec![None], ints(&[1, 2, 3, 4, 5, 6])];
     let edged = sink(load(DType::I32, 1, 6, edged), &[6]);
     let pairs = vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])];
     let negative = vec![vec![None], ints(&[-3, -2, -5])];
@@ -102,6 +104,7 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
         ("linearize-accumulator-not-reset", sums.clone(), &[], pairs.clone()),
         ("opt-split-stride", copy.clone(), &["upcast 0 3"], six.clone()),
         ("opt-overlap-short", copy.clone(), &["overlap 0 4"], six.clone()),
+        ("opt-overlap-counts-twice", total_of_six, &["overlap 0 4"], one_of_six),
         ("rows-turned", interleaved, &["upcast 1 2", "upcast 0 4"], eight),
         ("interval-loop-short", edged, &["upcast 0 2"], six.clone()),
         ("opt-pad-gate-lost", copy, &["padto 0 4"], six),

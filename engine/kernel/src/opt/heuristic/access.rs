@@ -5,10 +5,11 @@ use std::cmp::Reverse;
 use gradiff_graph::{AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 
-use super::optimizer::{Optimizer, divisor};
+use super::optimizer::Optimizer;
 use crate::Error;
 use crate::free::Free;
-use crate::opt::tuning::LANES_MAX;
+use crate::opt::legal::padded_size;
+use crate::opt::tuning::{LANES_MAX, SHIFTED_LANES_MIN};
 use crate::opt::{Loop, Setting};
 use crate::stride::stride;
 
@@ -110,10 +111,17 @@ pub(super) fn best_lane_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> 
     (0..list.len()).filter_map(key).max().map(|best| best.3)
 }
 
-/// Returns the number of lanes that vectors along a loop have, if it has a divisor that fits.
+/// Returns the number of lanes that vectors along a loop have, so that there are few vectors. `None`
+/// if no number fits.
 pub(super) fn lanes(optimizer: &Optimizer<'_>, accesses: &Accesses, info: &Loop) -> Option<i64> {
-    let bytes = i64::from(optimizer.setting.target.vectors.bytes);
-    divisor(info.size, (bytes / accesses.widest_bytes).min(LANES_MAX))
+    let limit = i64::from(optimizer.setting.target.vectors.bytes) / accesses.widest_bytes;
+    let powers = std::iter::successors(Some(limit.min(LANES_MAX)), |power| Some(power / 2));
+    let divides = |count: i64| info.size % count == 0;
+    let fits = |count: &i64| {
+        divides(*count) || SHIFTED_LANES_MIN <= *count && optimizer.may_shift(info, *count)
+    };
+    let powers = powers.take_while(|power| 2 <= *power).filter(fits);
+    powers.min_by_key(|count| (padded_size(info.size, *count) / count, !divides(*count)))
 }
 
 /// Returns the cost of the accesses with vector lanes along a loop; `None` if they are illegal or

@@ -7,24 +7,27 @@ use gradiff_graph::AxisKind;
 use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
 use super::optimizer::Optimizer;
 use crate::Error;
+use crate::opt::legal::padded_size;
 use crate::opt::tuning::{ACCUMULATORS, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX};
 use crate::opt::{Loop, Loops, OptOp, Setting};
 
 /// Chooses the opts for a CPU with vectors.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
-    let iterations: i64 =
-        optimizer.loops.list.iter().map(|info| info.size).fold(1, i64::saturating_mul);
-    vectorize(optimizer)?;
+    let threads = threads(optimizer);
+    vectorize(optimizer, threads)?;
+    if 1 < threads { divide_among_threads(optimizer, threads) } else { Ok(()) }
+}
+
+/// Returns the number of threads that the kernel is worth.
+fn threads(optimizer: &Optimizer<'_>) -> i64 {
     let target = optimizer.setting.target;
-    if target.thresholds.thread_iterations <= iterations && 1 < target.threads {
-        divide_among_threads(optimizer)?;
-    }
-    Ok(())
+    let sizes = optimizer.loops.list.iter().map(|info| info.size);
+    let is_long = target.thresholds.thread_iterations <= sizes.fold(1, i64::saturating_mul);
+    if is_long { target.threads } else { 1 }
 }
 
 /// Divides an output loop among threads: the outermost one for which that is legal.
-fn divide_among_threads(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
-    let threads = optimizer.setting.target.threads;
+fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
     let plain: Vec<i64> =
         optimizer.loops.list.iter().filter(is_plain).map(|info| info.axis.number).collect();
@@ -41,7 +44,7 @@ fn divide_among_threads(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
 
 /// Upcasts the loop of the lanes, and a second time for several vectors at once. Independent loops
 /// get lanes of their own.
-fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
+fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     let accesses = Accesses::of(&optimizer.root)?;
     let Some(lane_index) = best_lane_loop(optimizer, &accesses) else { return Ok(()) };
     let lane_loop = optimizer.loops.list[lane_index].clone();
@@ -57,41 +60,39 @@ fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     let reuse_loop = reuse_loop(&optimizer.loops, &accesses, lane_index);
     let reuse_loop = reuse_loop.filter(|_| is_tiled).cloned();
     let vectors = match &reuse_loop {
-        Some(reuse_loop) => tile(optimizer, &accesses, reuse_loop, &lane_loop, amount)?,
+        Some(reuse_loop) => {
+            let lanes = Lanes { info: &lane_loop, count: amount };
+            tile(optimizer, &accesses, reuse_loop, lanes, threads)?
+        }
+        None if is_tiled || lane_loop.is_reduced => {
+            optimizer.vectors(&lane_loop, amount, &ACCUMULATORS)
+        }
         None => 1,
     };
-    let number = lane_loop.axis.number;
-    optimizer.add(OptOp::Upcast, number, amount)?;
+    optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {
         let is_independent = vectorized.iter().all(|known| info.is_independent(known));
         let gains = lane_cost(optimizer, &accesses, &info).is_some();
         if is_independent && gains {
-            optimizer.add(OptOp::Upcast, info.axis.number, amount)?;
-            if info.is_reduced {
-                optimizer.add_first_legal(OptOp::Upcast, info.axis.number, &ACCUMULATORS)?;
-            }
+            let accumulators: &[i64] = if info.is_reduced { &ACCUMULATORS } else { &[] };
+            let vectors = optimizer.vectors(&info, amount, accumulators);
+            optimizer.add_lanes(&info, amount, vectors, threads)?;
             vectorized.push(info);
         }
     }
-    if lane_loop.is_reduced {
-        optimizer.add_first_legal(OptOp::Upcast, number, &ACCUMULATORS)?;
-        return Ok(());
+    if let Some(reuse_loop) = reuse_loop {
+        unroll_window(optimizer, &accesses, &reuse_loop)?;
+        // The vectors stay in the cache during all iterations of the reuse loop.
+        optimizer.make_innermost(reuse_loop.axis.number)?;
     }
-    match reuse_loop {
-        Some(reuse_loop) => {
-            optimizer.add(OptOp::Upcast, number, vectors)?;
-            unroll_window(optimizer, &accesses, &reuse_loop)?;
-            // The vectors stay in the cache during all iterations of the reuse loop.
-            optimizer.make_innermost(reuse_loop.axis.number)
-        }
-        None => {
-            if is_tiled {
-                optimizer.add_first_legal(OptOp::Upcast, number, &ACCUMULATORS)?;
-            }
-            Ok(())
-        }
-    }
+    Ok(())
+}
+
+/// The loop of the lanes, and their number.
+struct Lanes<'a> {
+    info: &'a Loop,
+    count: i64,
 }
 
 /// Makes a register tile: upcasts the reuse loop to several rows. Each row loads one scalar for all
@@ -101,14 +102,13 @@ fn tile(
     optimizer: &mut Optimizer<'_>,
     accesses: &Accesses,
     reuse_loop: &Loop,
-    lane_loop: &Loop,
-    lanes: i64,
+    Lanes { info: lane_loop, count: lanes }: Lanes<'_>,
+    threads: i64,
 ) -> Result<i64, Error> {
     let Setting { target, .. } = optimizer.setting;
     let registers = target.vectors.registers;
     let amounts: &[i64] = if registers < 32 { &[2] } else { &[4, 3, 2] };
-    let divides = |amount: &&i64| lane_loop.size / lanes % **amount == 0;
-    let vectors = amounts.iter().find(divides).copied().unwrap_or(1);
+    let vectors = optimizer.vectors(lane_loop, lanes, amounts);
     // The accumulators, the vectors and one scalar must fit the registers.
     let rows_max = (registers - vectors - 1) / vectors;
     let rows_max = rows_max.min(UPCAST_MAX / (lanes * vectors)).min(ROWS_MAX);
@@ -122,13 +122,19 @@ fn tile(
     let has_scalar_store =
         accesses.list.iter().any(is_scalar_store) && optimizer.loops.list.iter().any(is_gated);
     let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
-    // A loop with blocks shifted inwards cannot be divided among threads, so another one must be.
-    let mut outputs =
-        optimizer.loops.list.iter().filter(|info| info.is_output && info.range != reuse_loop.range);
-    let left =
-        |info: &Loop| info.size / if info.range == lane_loop.range { lanes * vectors } else { 1 };
-    let is_divisible = |info: &Loop| 1 < left(info) && left(info) % target.threads == 0;
-    let may_shift = target.threads == 1 || outputs.any(is_divisible);
+    // Some output loop must remain that threads can divide.
+    let blocks = |info: &Loop, amount: i64| padded_size(info.size, amount) / amount;
+    let left = |info: &Loop, rows: i64| match () {
+        () if info.range == lane_loop.range => blocks(info, lanes * vectors),
+        () if info.range == reuse_loop.range => blocks(info, rows),
+        () => info.size,
+    };
+    let outputs: Vec<Loop> =
+        optimizer.loops.list.iter().filter(|info| info.is_output).cloned().collect();
+    let is_divided = |rows: i64| {
+        let is_divisible = |info: &Loop| 1 < left(info, rows) && left(info, rows) % threads == 0;
+        threads == 1 || outputs.iter().any(is_divisible)
+    };
     // Multiply-adds and loads, including those of repeated iterations. A vector load counts twice,
     // since it reads a whole cache line.
     let cost =
@@ -137,9 +143,11 @@ fn tile(
     amounts.sort_by_key(cost);
     for rows in amounts {
         let number = reuse_loop.axis.number;
-        let is_divided = reuse_loop.size % rows == 0;
-        let is_shifted = !is_divided && may_shift && optimizer.add(OptOp::Overlap, number, rows)?;
-        let is_upcast = (is_divided || is_shifted) && optimizer.add(OptOp::Upcast, number, rows)?;
+        let is_multiple = reuse_loop.size % rows == 0;
+        let is_shifted =
+            !is_multiple && is_divided(rows) && optimizer.add(OptOp::Overlap, number, rows)?;
+        let is_upcast =
+            (is_multiple || is_shifted) && optimizer.add(OptOp::Upcast, number, rows)?;
         if is_upcast || is_shifted {
             break;
         }

@@ -4,6 +4,8 @@ use gradiff_graph::{AxisKind, UOp};
 
 use crate::Error;
 use crate::opt::apply::apply_to;
+use crate::opt::legal::{check, padded_size};
+use crate::opt::tuning::{LONG_BLOCKS, SHIFTED_MAX};
 use crate::opt::{Loop, Loops, Opt, OptOp, Setting, loops};
 
 /// The opts chosen so far, and the kernel after them.
@@ -41,6 +43,51 @@ impl Optimizer<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether blocks of so many iterations of a loop may be shifted inwards.
+    pub(super) fn may_shift(&self, info: &Loop, amount: i64) -> bool {
+        let overlap = |axis| Opt { op: OptOp::Overlap, axis, amount };
+        let axis = self.index_of(info.axis.number);
+        axis.is_some_and(|axis| check(&self.loops, overlap(axis), self.setting).is_ok())
+    }
+
+    /// Returns the first of these numbers of vectors that a loop can have at once, with these
+    /// lanes: one that divides it, else one that shifted blocks make. 1 if none can.
+    pub(super) fn vectors(&self, info: &Loop, lanes: i64, amounts: &[i64]) -> i64 {
+        let (over, under) = SHIFTED_MAX;
+        let divides = |amount: &&i64| info.size % (lanes * **amount) == 0;
+        let is_shifted = |amount: &&i64| {
+            let block = lanes * **amount;
+            padded_size(info.size, block) <= info.size.saturating_mul(over) / under
+                && self.may_shift(info, block)
+        };
+        let found = amounts.iter().find(divides).or_else(|| amounts.iter().find(is_shifted));
+        found.copied().unwrap_or(1)
+    }
+
+    /// Makes lanes of the iterations of a loop, with so many vectors at once. If the loop alone can
+    /// be divided among threads, the number of vectors becomes a multiple of theirs.
+    pub(super) fn add_lanes(
+        &mut self,
+        info: &Loop,
+        lanes: i64,
+        vectors: i64,
+        threads: i64,
+    ) -> Result<bool, Error> {
+        let number = info.axis.number;
+        let block = lanes * vectors;
+        if info.size % block != 0 {
+            let is_divisible = |other: &Loop| {
+                other.is_output && other.range != info.range && other.size % threads == 0
+            };
+            let is_alone = info.is_output && !self.loops.list.iter().any(is_divisible);
+            let wide = block.saturating_mul(if is_alone { threads } else { 1 });
+            let is_long = wide.saturating_mul(LONG_BLOCKS) <= info.size;
+            self.add(OptOp::Overlap, number, if is_long { wide } else { block })?;
+        }
+        self.add(OptOp::Upcast, number, lanes)?;
+        self.add(OptOp::Upcast, number, vectors)
     }
 
     /// Returns the index of the plain loop of this number.
