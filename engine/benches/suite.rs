@@ -263,6 +263,11 @@ struct Python {
 impl Python {
     fn new() -> Option<Python> {
         let python = std::env::var("GRADIFF_PYTHON").ok()?;
+        let has_torch = Command::new(&python).args(["-c", "import torch"]).output().ok()?;
+        if !has_torch.status.success() {
+            println!("{python} has no PyTorch");
+            return None;
+        }
         let mut command = Command::new(python);
         command.args(["-c", include_str!("suite.py")]);
         let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;

@@ -195,8 +195,9 @@ impl Tensor {
         let order: Vec<usize> = (0..self.rank()).filter(|i| *i != axis).chain([axis]).collect();
         let mut aligned: Vec<i64> = order.iter().map(|i| self.shape()[*i]).collect();
         aligned.insert(axis, 1);
-        let bits = bits_of(self.permuted(&order).uop());
-        let bits = broadcast(reshape_node(bits, &aligned), &expanded);
+        // A view of computed bits would be repeated, and so need a copy of all of them.
+        let moved = reshape_node(self.permuted(&order).uop(), &aligned);
+        let bits = bits_of(broadcast(moved, &expanded));
         let zero = constant_node(Constant::zero(bits.dtype()), &expanded);
         let masked = with_shape(UOp::select(is_other, zero, bits));
         let axes = Dims::from_slice(&[index.rank() as i64]);

@@ -62,6 +62,8 @@ pub(super) struct Accesses {
     pub(super) list: Vec<Access>,
     /// Bytes of the widest type in which a loaded, stored or reduced value is computed.
     pub(super) widest_bytes: i64,
+    /// The same of the values that vary along each range.
+    widest_along: Vec<(UOp, i64)>,
     /// True if 16-bit floats are loaded or stored.
     pub(super) has_halves: bool,
 }
@@ -94,9 +96,20 @@ impl Accesses {
         let is_half = |node: &UOp| matches!(node.dtype(), DType::F16 | DType::BF16);
         // 16-bit floats are computed with as f32.
         let bytes = |node: &UOp| if is_half(node) { 4 } else { node.dtype().size_bytes() as i64 };
-        let widest_bytes = free.nodes.iter().filter(is_wide).map(bytes).max().unwrap_or(1).max(1);
+        let wide = || free.nodes.iter().filter(is_wide);
+        let widest_bytes = wide().map(bytes).max().unwrap_or(1).max(1);
+        let varying = |node: &UOp| match node.op() {
+            Op::Reduce => free.of_node(node) | free.of_loops(node),
+            _ => free.of_node(node),
+        };
+        let widest_along = |range: &UOp| {
+            let varies = |node: &&UOp| varying(node) & free.of_node(range) != 0;
+            wide().filter(varies).map(bytes).max().unwrap_or(widest_bytes)
+        };
+        let widest_along = ranges.iter().map(|range| (range.clone(), widest_along(range)));
+        let widest_along = widest_along.collect();
         let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
-        Ok(Accesses { list, widest_bytes, has_halves })
+        Ok(Accesses { list, widest_bytes, widest_along, has_halves })
     }
 }
 
@@ -114,7 +127,9 @@ pub(super) fn best_lane_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> 
 /// Returns the number of lanes that vectors along a loop have, so that there are few vectors. `None`
 /// if no number fits.
 pub(super) fn lanes(optimizer: &Optimizer<'_>, accesses: &Accesses, info: &Loop) -> Option<i64> {
-    let limit = i64::from(optimizer.setting.target.vectors.bytes) / accesses.widest_bytes;
+    let along = accesses.widest_along.iter().find(|(range, _)| *range == info.range);
+    let widest_bytes = along.map_or(accesses.widest_bytes, |(_, bytes)| *bytes);
+    let limit = i64::from(optimizer.setting.target.vectors.bytes) / widest_bytes;
     let powers = std::iter::successors(Some(limit.min(LANES_MAX)), |power| Some(power / 2));
     let divides = |count: i64| info.size % count == 0;
     let fits = |count: &i64| {

@@ -2,6 +2,8 @@
 //! then as many vectors at once as the registers hold, to reuse loaded values and to hide the
 //! latency of reductions.
 
+use std::cmp::Reverse;
+
 use gradiff_graph::AxisKind;
 
 use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
@@ -64,9 +66,13 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
             let lanes = Lanes { info: &lane_loop, count: amount };
             tile(optimizer, &accesses, reuse_loop, lanes, threads)?
         }
-        None if is_tiled || lane_loop.is_reduced => {
-            optimizer.vectors(&lane_loop, amount, &ACCUMULATORS)
+        None if lane_loop.is_reduced => {
+            let accumulators = dot_tile(optimizer, &accesses, &lane_loop, amount, threads)?;
+            let more = ACCUMULATORS.iter().map(|count| count / accumulators);
+            let more: Vec<i64> = more.filter(|count| 1 < *count).collect();
+            optimizer.vectors(&lane_loop, amount, &more)
         }
+        None if is_tiled => optimizer.vectors(&lane_loop, amount, &ACCUMULATORS),
         None => 1,
     };
     optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
@@ -122,18 +128,9 @@ fn tile(
     let has_scalar_store =
         accesses.list.iter().any(is_scalar_store) && optimizer.loops.list.iter().any(is_gated);
     let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
-    // Some output loop must remain that threads can divide.
-    let blocks = |info: &Loop, amount: i64| padded_size(info.size, amount) / amount;
-    let left = |info: &Loop, rows: i64| match () {
-        () if info.range == lane_loop.range => blocks(info, lanes * vectors),
-        () if info.range == reuse_loop.range => blocks(info, rows),
-        () => info.size,
-    };
-    let outputs: Vec<Loop> =
-        optimizer.loops.list.iter().filter(|info| info.is_output).cloned().collect();
+    let outputs = outputs(optimizer);
     let is_divided = |rows: i64| {
-        let is_divisible = |info: &Loop| 1 < left(info, rows) && left(info, rows) % threads == 0;
-        threads == 1 || outputs.iter().any(is_divisible)
+        are_divisible(&outputs, &[(lane_loop, lanes * vectors), (reuse_loop, rows)], threads)
     };
     // Multiply-adds and loads, including those of repeated iterations. A vector load counts twice,
     // since it reads a whole cache line.
@@ -153,6 +150,100 @@ fn tile(
         }
     }
     Ok(vectors)
+}
+
+/// Returns the output loops.
+fn outputs(optimizer: &Optimizer<'_>) -> Vec<Loop> {
+    optimizer.loops.list.iter().filter(|info| info.is_output).cloned().collect()
+}
+
+/// Returns whether threads can divide one of the output loops, if some have blocks of so many
+/// iterations.
+fn are_divisible(outputs: &[Loop], blocks: &[(&Loop, i64)], threads: i64) -> bool {
+    let left = |info: &Loop| {
+        let block = blocks.iter().find(|(known, _)| known.range == info.range);
+        block.map_or(info.size, |(_, amount)| padded_size(info.size, *amount) / amount)
+    };
+    threads == 1 || outputs.iter().any(|info| 1 < left(info) && left(info) % threads == 0)
+}
+
+/// Makes a register tile of a reduction whose lanes run along the reduced loop, as that of the
+/// products of two matrices that are both contiguous along it: upcasts the two output loops along
+/// which vectors can be reused. Returns the number of accumulators.
+fn dot_tile(
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    lane_loop: &Loop,
+    lanes: i64,
+    threads: i64,
+) -> Result<i64, Error> {
+    let lane = &lane_loop.range;
+    let loads: Vec<&Access> = accesses.list.iter().filter(|access| !access.is_store).collect();
+    if loads.iter().any(|load| !matches!(load.stride(lane), Some(0 | 1))) {
+        return Ok(1);
+    }
+    let outputs = outputs(optimizer);
+    let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && !info.is_reduced;
+    let vectors = || loads.iter().filter(|load| load.stride(lane) == Some(1));
+    let mut reusing: Vec<&Loop> = outputs
+        .iter()
+        .filter(is_plain)
+        .filter(|info| vectors().any(|load| load.stride(&info.range) == Some(0)))
+        .filter(|info| !info.is_independent(lane_loop))
+        .collect();
+    reusing.sort_by_key(|info| (Reverse(info.size), info.axis.number));
+    let Some(first) = reusing.first() else { return Ok(1) };
+    // The vectors that the first loop reuses vary along the second one.
+    let varies = |info: &&Loop| {
+        let is_reused = |load: &&&Access| load.stride(&first.range) == Some(0);
+        vectors().filter(is_reused).any(|load| load.stride(&info.range) != Some(0))
+    };
+    let sides: Vec<&Loop> =
+        [*first].into_iter().chain(reusing.iter().copied().find(varies)).collect();
+    let registers = optimizer.setting.target.vectors.registers;
+    let amounts = |side: usize| -> Vec<i64> {
+        let fits =
+            |info: &Loop, amount: i64| info.size % amount == 0 || optimizer.may_shift(info, amount);
+        let info = sides.get(side).into_iter();
+        [1].into_iter()
+            .chain(info.flat_map(|info| (2..=ROWS_MAX).filter(|n| fits(info, *n))))
+            .collect()
+    };
+    let columns = amounts(1);
+    let tiles = amounts(0).into_iter();
+    let tiles = tiles.flat_map(|rows| columns.iter().map(move |columns| [rows, *columns]));
+    let sided =
+        |tile: &[i64; 2]| -> Vec<(&Loop, i64)> { sides.iter().copied().zip(*tile).collect() };
+    // The accumulators, the vectors along the shorter side and one of the other must fit.
+    let fits = |tile: &[i64; 2]| {
+        let [rows, columns] = *tile;
+        rows * columns + rows.min(columns) < registers
+            && rows * columns * lanes <= UPCAST_MAX
+            && are_divisible(&outputs, &sided(tile), threads)
+    };
+    // Multiply-adds and loads, including those of repeated iterations.
+    let cost = |tile: &[i64; 2]| {
+        let [rows, columns] = *tile;
+        let blocks =
+            sided(tile).into_iter().map(|(info, amount)| padded_size(info.size, amount) / amount);
+        let blocks = blocks.fold(1, i64::saturating_mul);
+        blocks.saturating_mul(rows * columns + rows + columns)
+    };
+    let Some(tile) = tiles.filter(fits).min_by_key(cost) else { return Ok(1) };
+    let mut accumulators = 1;
+    for (info, amount) in sided(&tile).into_iter().filter(|(_, amount)| 1 < *amount) {
+        let number = info.axis.number;
+        let is_divided =
+            info.size % amount == 0 || optimizer.add(OptOp::Overlap, number, amount)?;
+        if is_divided && optimizer.add(OptOp::Upcast, number, amount)? {
+            accumulators *= amount;
+        }
+    }
+    // The vectors of the shorter loop stay in the cache during all iterations of it.
+    if let Some(shorter) = sides.get(1) {
+        optimizer.make_innermost(shorter.axis.number)?;
+    }
+    Ok(accumulators)
 }
 
 /// Returns whether a loop is reduced, and short enough to be unrolled.
