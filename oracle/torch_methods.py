@@ -59,6 +59,11 @@ DIFFERENCES = [
         "derivatives.yaml, celu: alpha.toFloat()",
         Probe(lambda x: F.celu(x, 0.3), [0.0], [0.3 / float(np.float32(0.3))])),
     Difference(
+        "elu", "at derivatives of derivatives at 0, also of selu", "0", "alpha, as below 0",
+        "PyTorch 2.15.0, measured",
+        Probe(lambda x: derivative(lambda y: F.elu(y, 1.5), x), [0.0, -1.0],
+              [0.0, 1.5 * float(np.exp(-1.0))])),
+    Difference(
         "gelu", "below 0", "1 + tanh, whose error does not vanish with it", "within 8 ulps",
         "Gelu in Activation.cpp; so the logistic function here", None),
     Difference(
@@ -182,8 +187,14 @@ def copysign(x, y, counts):
 
 def celu(x, alpha, counts):
     kink = x.detach() <= 0
-    ours = F.elu(torch.where(kink, x, 0.0) / alpha) * alpha
+    ours = torch.expm1(torch.where(kink, x, 0.0) / alpha) * alpha
     return chosen("celu", kink, ours, F.celu(x, alpha), counts)
+
+
+def elu(x, alpha, counts):
+    kink = x.detach() == 0
+    ours = torch.expm1(torch.where(kink, x, 0.0)) * alpha
+    return chosen("elu", kink, ours, F.elu(x, alpha), counts)
 
 
 def gelu(x, counts):
@@ -435,9 +446,6 @@ AGREED = {
     # Without the threshold above which F.softplus is linear.
     "softplus": lambda x, beta: torch.logaddexp(torch.zeros_like(x), x * beta) / beta,
     "logsigmoid": F.logsigmoid,
-    "elu": F.elu,
-    # With the numbers of tinygrad; those of torch.selu have more digits.
-    "selu": lambda x: 1.0507 * F.elu(x, 1.67326),
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "mish": F.mish,
     "cos": torch.cos,
@@ -461,6 +469,9 @@ AGREED = {
 
 FLOWS = {name: plain(function) for name, function in AGREED.items()} | {
     "celu": celu,
+    "elu": elu,
+    # With the numbers of tinygrad; those of torch.selu have more digits.
+    "selu": lambda x, counts: 1.0507 * elu(x, 1.67326, counts),
     "clamp": clamp,
     "copysign": copysign,
     "gelu": gelu,
