@@ -19,7 +19,7 @@ import sys
 
 import numpy as np
 
-from numpy_methods import METHODS, PROMOTED
+from numpy_methods import COMPUTED_WIDE, METHODS, PROMOTED, UNROUNDED
 
 try:
     import ml_dtypes
@@ -203,18 +203,27 @@ def gather(x, index, axis):
     return out
 
 
+def dtype_of_numbers(statement, values):
+    """The dtype that the numbers of a method take."""
+    names = [NAMES[values[src].dtype] for src in statement["srcs"]]
+    if not names or statement["name"] in UNROUNDED:
+        return "f64"
+    if statement["name"] in COMPUTED_WIDE:
+        return "f64" if "f64" in names else "f32"
+    return names[0]
+
+
 def arguments_of(statement, values):
-    """The arguments of a method by name; numbers in the dtype of its first source."""
+    """The arguments of a method by name."""
     arguments = dict(statement["args"])
     for key, value in arguments.items():
         if not isinstance(value, dict):
             continue
         if "dtype" in value:
             arguments[key] = dtype_of(value["dtype"])
-        elif statement["srcs"]:
-            arguments[key] = literal(value, NAMES[values[statement["srcs"][0]].dtype])
         else:
-            arguments[key] = float(literal(value, "f64"))
+            number = literal(value, dtype_of_numbers(statement, values))
+            arguments[key] = number if statement["srcs"] else float(number)
     return arguments
 
 

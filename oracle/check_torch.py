@@ -16,6 +16,7 @@ import collections
 import json
 import pathlib
 import sys
+import warnings
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ import torch
 import check_numpy
 from check_numpy import FLOATS, NAMES, Skip, summary
 from torch_methods import (
-    DIFFERENCES, FLOWS, PASSIVE, POSITIONS, REDUCTIONS, UNPROMOTED, Real, changed, is_movement,
-    rounded,
+    DIFFERENCES, FLOWS, PASSIVE, POSITIONS, REDUCTIONS, TWICE, UNPROMOTED, Real, changed,
+    is_movement, rounded,
 )
 
 UNARY = {
@@ -145,7 +146,7 @@ def elementwise(statement, values):
     return Real((UNARY | BINARY)[statement["op"]](*tensors, *passive), name)
 
 
-def method(statement, values, counts):
+def method(statement, values, counts, twice):
     name, srcs = statement["name"], [values[i] for i in statement["srcs"]]
     arguments = check_numpy.arguments_of(statement, Arrays(values))
     for key, value in arguments.items():
@@ -153,13 +154,14 @@ def method(statement, values, counts):
             arguments[key] = float(value)
     unpromoted = UNPROMOTED.get(name, ())
     dtype = promoted([src for number, src in enumerate(srcs) if number not in unpromoted])
-    masks = [number for number in unpromoted if number < len(srcs) and name_of(srcs[number]) == "bool"]
-    positions = [*POSITIONS.get(name, ()), *masks]
+    positions = POSITIONS.get(name, ())
     tensors = [
-        torch.from_numpy(np.array(src)) if number in positions else real(src, dtype)
+        torch.from_numpy(np.array(src)) if number in positions and not isinstance(src, Real)
+        else real(src, dtype)
         for number, src in enumerate(srcs)
     ]
-    return Real(FLOWS[name](*tensors, **arguments, counts=counts), dtype)
+    function = (FLOWS | TWICE if twice else FLOWS)[name]
+    return Real(function(*tensors, **arguments, counts=counts), dtype)
 
 
 def step(statement, values, counts, twice):
@@ -187,7 +189,7 @@ def step(statement, values, counts, twice):
             if isinstance(values[moved_sources(statement)[0]], Real):
                 return moved(statement, values)
         elif statement["name"] in FLOWS:
-            return method(statement, values, counts)
+            return method(statement, values, counts, twice)
         else:
             raise Skip(f"no {statement['name']} here")
     found = np.asarray(check_numpy.step(statement, Arrays(values)))
@@ -266,6 +268,7 @@ def main():
     options = parser.parse_args()
     text = pathlib.Path(options.programs).read_text() if options.programs else sys.stdin.read()
     np.seterr(all="ignore")
+    warnings.filterwarnings("ignore", message=".*degrees of freedom is <= 0")
     torch.set_num_threads(1)
     counts, differences = collections.Counter(), 0
     for line in check_numpy.oracle(text):

@@ -144,6 +144,10 @@ def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad)
 
 # The methods whose sources are promoted first.
 PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d", "einsum"}
+# The methods whose numbers take the dtype that they are computed in, and those that round none; the
+# numbers of others take the dtype of the first source.
+COMPUTED_WIDE = {"isclose", "layernorm"}
+UNROUNDED = {"cross_entropy", "sparse_categorical_crossentropy"}
 
 
 def wide(function):

@@ -7,6 +7,7 @@ oracle/README.md ("Derivatives") states; the stated one is computed there, and o
 """
 
 import collections
+import functools
 
 import numpy as np
 import torch
@@ -75,17 +76,69 @@ DIFFERENCES = [
         "derivatives.yaml, prod: prod_backward; so a chain of products here",
         None),
     Difference(
-        "prod of infinities", "at infinite factors", "NaN, the quotient of the result and x",
+        "prod of infinities", "at infinite and NaN factors", "NaN, the quotient of the result and x",
         "the product of the others", "derivatives.yaml, prod: prod_backward",
         Probe(torch.prod, [np.inf, 2.0], [np.nan, np.inf])),
     Difference(
         "scaled_dot_product_attention", "at queries that see no key", "0", "NaN, so none",
         "PyTorch 2.15.0, measured; _safe_softmax in attention.cpp; so a softmax here", None),
+    Difference(
+        "logsumexp", "at results beyond 8", "e^(x - result), whose error grows with the result",
+        "the share of e^x, as if elements were counted from the largest",
+        "FunctionsManual.cpp, logsumexp_backward",
+        Probe(lambda x: torch.logsumexp(x, 0), [1e20, 1e20], [1.0, 1.0])),
+    Difference(
+        "logcumsumexp", "at results beyond 8", "as logsumexp", "as logsumexp",
+        "FunctionsManual.cpp, logcumsumexp_backward",
+        Probe(lambda x: torch.logcumsumexp(x, 0)[1:], [1e20, 1e20], [1.0, 1.0])),
+    Difference(
+        "std", "at 0", "0", "none", "PyTorch 2.15.0, measured",
+        Probe(lambda x: torch.std(x, 0, correction=0), [3.0, 3.0], [0.0, 0.0])),
+    Difference(
+        "scatter_reduce of extremes", "at elements that equal the extreme without being included",
+        "1/(count + 1) for those that are included", "1/count each", "PyTorch 2.15.0, measured",
+        Probe(lambda x: scattered(x, "amax"), [3.0, 3.0], [1 / 3, 1 / 3])),
+    Difference(
+        "scatter_reduce of infinities", "at products with infinite or NaN factors",
+        "NaN, the quotient of the result and x", "the product of the others",
+        "PyTorch 2.15.0, measured",
+        Probe(lambda x: scattered(x, "prod"), [np.inf, 2.0], [np.nan, np.inf])),
+    Difference(
+        "scatter_reduce of prod", "at derivatives of derivatives",
+        "not quite 0, as those of prod; refused for several zeros", "0",
+        "PyTorch 2.15.0, measured; so a chain of products here",
+        Probe(lambda x: derivative(lambda y: scattered(y, "prod"), x)[:1], [0.9, -0.9, -0.7],
+              [2.0**-53, -0.7, -0.9])),
+    Difference(
+        "cross_entropy", "at classes out of range, also of sparse_categorical_crossentropy", "refused",
+        "that of the smoothing alone", "PyTorch 2.15.0, measured", None),
+    Difference(
+        "nll_loss", "by the weights", "refused", "the negative element of the class",
+        "PyTorch 2.15.0, measured; so two losses without weights, and their product, here", None),
+    Difference(
+        "binary_crossentropy", "where x * (1 - x) is at most 1e-12, or x or y not from 0 to 1",
+        "bounded, or refused", "(1 - y) / (1 - x) - y / x",
+        "documentation of BCELoss; Loss.cpp, binary_cross_entropy_backward",
+        Probe(lambda x: loss_of_quarter(x), [0.0], [-0.25 / float(np.float32(1e-12))])),
+    Difference(
+        "binary_crossentropy twice", "at derivatives of derivatives", "of x + 1e-12 and 1 - x + 1e-12",
+        "y / x^2 + (1 - y) / (1 - x)^2", "FunctionsManual.cpp, binary_cross_entropy_double_backward",
+        Probe(lambda x: derivative(loss_of_quarter, x), [0.5], [4 / (1 + 2e-12)**4])),
 ]
 
 
 def derivative(function, x):
     return torch.autograd.grad(function(x).sum(), x, create_graph=True)[0]
+
+
+def scattered(x, reduce):
+    """Elements that are scattered to a 3, which is not included."""
+    index = torch.zeros(x.shape, dtype=torch.int64)
+    return torch.full((1,), 3.0, dtype=x.dtype).scatter_reduce(0, index, x, reduce, include_self=False)
+
+
+def loss_of_quarter(x):
+    return F.binary_cross_entropy(x, torch.full_like(x, 0.25), reduction="sum")
 
 
 def changed():
@@ -131,7 +184,7 @@ def reduced(x, axes, keepdim, function):
 
 def product(x, axes, counts, twice):
     for axis in axes:
-        infinite = int(torch.isinf(x.detach()).sum())
+        infinite = int((~torch.isfinite(x.detach())).sum())
         if twice or infinite:
             counts["differs: prod of infinities"] += infinite
             counts["differs: prod"] += x.numel() if twice else 0
@@ -207,17 +260,20 @@ def hardsigmoid(x, counts):
     return F.relu6(x + 3) / 6
 
 
+def prefixes(x, axis):
+    """The elements along an axis on a new last axis for each position, and which are up to it."""
+    x = x.movedim(axis, -1)
+    size = x.shape[-1]
+    within = torch.ones(size, size, dtype=torch.bool).tril()
+    return x.unsqueeze(-2).expand(*x.shape, size), within
+
+
 def running(method, native, extreme):
     def call(x, axis, counts):
         theirs = native(x, axis).values
         if x.shape[axis] == 0:
             return theirs
-        # The prefixes are a new last axis; an element beyond is the first one, with no weight.
-        x = x.movedim(axis, -1)
-        size = x.shape[-1]
-        within = torch.ones(size, size, dtype=torch.bool).tril()
-        prefixes = x.unsqueeze(-2).expand(*x.shape, size)
-        ours, ties = shared(prefixes, within, extreme)
+        ours, ties = shared(*prefixes(x, axis), extreme)
         return chosen(method, ties.movedim(-1, axis), ours.movedim(-1, axis), theirs, counts)
     return call
 
@@ -361,6 +417,55 @@ def scatter_amax(x, index, src, axis, counts):
     return x.reshape(-1).scatter_reduce(0, at, src[valid], "amax").reshape(x.shape)
 
 
+def scattered_products(x, index, src, include_self):
+    """A chain of products: factor k is write number k to the position."""
+    written = torch.zeros(x.shape, dtype=torch.bool).index_fill(0, index, True)
+    found = x if include_self else torch.where(written, 1.0, x)
+    factors, count = collections.defaultdict(list), collections.Counter()
+    for number, at in enumerate(index.tolist()):
+        factors[count[at]].append(number)
+        count[at] += 1
+    for numbers in factors.values():
+        found = found * torch.ones_like(found).index_put((index[numbers],), src[numbers])
+    return found
+
+
+def scatter_prod(x, index, src, include_self, counts, twice):
+    ours = scattered_products(x, index, src, include_self)
+    if twice:
+        counts["differs: scatter_reduce of prod"] += x.numel()
+        return ours
+    replaced_x, replaced_src = (~torch.isfinite(part.detach()) for part in (x, src))
+    kink = replaced_x.index_fill(0, index[replaced_src], True)
+    # The factors are replaced as well: the derivative of what torch.where omits would be NaN.
+    x, src = torch.where(replaced_x, 1.0, x), torch.where(replaced_src, 1.0, src)
+    theirs = x.scatter_reduce(0, index, src, "prod", include_self=include_self)
+    return chosen("scatter_reduce of infinities", kink, ours, theirs, counts)
+
+
+def scatter_extreme(x, index, src, reduce, include_self, counts):
+    theirs = x.scatter_reduce(0, index, src, reduce, include_self=include_self)
+    if include_self:
+        return theirs
+    written = torch.zeros(x.shape, dtype=torch.bool).index_fill(0, index, True)
+    kink = written & (x.detach() == theirs.detach())
+    # NaN, which equals no extreme, is not among what shares it.
+    ours = torch.where(kink, np.nan, x).scatter_reduce(0, index, src, reduce, include_self=False)
+    return chosen("scatter_reduce of extremes", kink, ours, theirs, counts)
+
+
+def scatter_reduce(x, index, src, axis, reduce, include_self, counts, twice=False):
+    at, valid = positions(x, signed(index), axis)
+    flat, src = x.reshape(-1), src[valid]
+    if reduce == "prod":
+        found = scatter_prod(flat, at, src, include_self, counts, twice)
+    elif reduce in ("amax", "amin"):
+        found = scatter_extreme(flat, at, src, reduce, include_self, counts)
+    else:
+        found = flat.scatter_reduce(0, at, src, reduce, include_self=include_self)
+    return found.reshape(x.shape)
+
+
 def sort(x, axis, descending, counts):
     return torch.sort(x, dim=axis, descending=descending, stable=True).values
 
@@ -415,6 +520,159 @@ def interpolate(x, sizes, mode, align_corners, counts):
     return found.reshape(*x.shape[:x.dim() - axes], *sizes)
 
 
+def statistic(function):
+    """A function along axes; no axes would be all of them to PyTorch."""
+    def call(x, axes, keepdim, counts=None, **arguments):
+        if not axes:
+            x, axes, keepdim = x.unsqueeze(-1), (-1,), False
+        return function(x, tuple(axes), keepdim=keepdim, **arguments)
+    return call
+
+
+def log_of_powers(method, x, theirs, counts):
+    """`theirs` for small results, else the logarithm of the sum over the last axis, as if elements
+    were counted from the largest."""
+    at = theirs.detach().abs()
+    kink = (8 < at) & torch.isfinite(at)
+    x = torch.where(kink.unsqueeze(-1), x, 0.0)
+    largest = x.detach().amax(-1, keepdim=True)
+    ours = torch.log(torch.exp(x - largest).sum(-1)) + largest.squeeze(-1)
+    return chosen(method, kink, ours, theirs, counts)
+
+
+def logsumexp(x, axes, keepdim, counts):
+    theirs = statistic(torch.logsumexp)(x, axes, keepdim)
+    if not x.numel():
+        return theirs
+    axes = [axis % x.dim() for axis in axes]
+    shape = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    groups = x.movedim(axes, list(range(-len(axes), 0))).reshape(*shape, -1)
+    found = log_of_powers("logsumexp", groups, theirs.reshape(shape), counts)
+    return found.reshape(theirs.shape)
+
+
+def logcumsumexp(x, axis, counts):
+    theirs = torch.logcumsumexp(x, axis)
+    if not x.numel():
+        return theirs
+    elements, within = prefixes(x, axis)
+    elements = torch.where(within, elements, -torch.inf)
+    found = log_of_powers("logcumsumexp", elements, theirs.movedim(axis, -1), counts)
+    return found.movedim(-1, axis)
+
+
+def std(x, axes, keepdim, correction, counts):
+    arguments = {"axes": axes, "keepdim": keepdim, "correction": correction}
+    theirs = statistic(torch.std)(x, **arguments)
+    kink = theirs.detach() == 0
+    return chosen("std", kink, torch.sqrt(statistic(torch.var)(x, **arguments)), theirs, counts)
+
+
+def layernorm(x, axes, eps, counts):
+    if not axes:
+        return layernorm(x.unsqueeze(-1), [-1], eps, counts).squeeze(-1)
+    if not x.numel():
+        return x
+    last = tuple(range(-len(axes), 0))
+    x = x.movedim(tuple(axes), last)
+    return F.layer_norm(x, x.shape[-len(axes):], eps=eps).movedim(last, tuple(axes))
+
+
+def linear(x, weight, bias):
+    """Not F.linear, whose weight is the transpose, of two axes."""
+    return (x * weight if weight.dim() == 1 else torch.matmul(x, weight)) + bias
+
+
+def reduced_losses(losses, reduction, count):
+    if reduction == "none":
+        return losses
+    return losses.sum() / count if reduction == "mean" else losses.sum()
+
+
+# A class that PyTorch ignores.
+IGNORED = -100
+
+
+def known_classes(classes, count, ignore_index):
+    """The classes, IGNORED where one is ignored or out of range; and where one is ignored."""
+    numbers = classes.numpy().astype(object)
+    ignored = torch.from_numpy(np.array(numbers == ignore_index, dtype=np.bool_))
+    classes = signed(classes)
+    inside = (0 <= classes) & (classes < count)
+    return torch.where(inside & ~ignored, classes, IGNORED), ignored
+
+
+def losses_of_classes(x, classes, ignore_index, label_smoothing, reduction, counts):
+    """The classes of x are along axis 1, or 0 of a vector."""
+    axis = min(1, x.dim() - 1)
+    known, ignored = known_classes(classes, x.shape[axis], ignore_index)
+    outside = (known == IGNORED) & ~ignored
+    options = {"ignore_index": IGNORED, "label_smoothing": label_smoothing}
+    if not outside.any():
+        return F.cross_entropy(x, known, reduction=reduction, **options)
+    counts["differs: cross_entropy"] += int(outside.sum())
+    losses = torch.zeros(known.shape, dtype=x.dtype)
+    if x.shape[axis]:
+        losses = F.cross_entropy(x, known, reduction="none", **options)
+    if label_smoothing:
+        smooth = torch.log_softmax(x, axis).mean(axis) * -label_smoothing
+        losses = torch.where(outside, smooth, losses)
+    return reduced_losses(losses, reduction, (~ignored).sum())
+
+
+def cross_entropy(x, target, label_smoothing, reduction, counts):
+    if target.is_floating_point():
+        return F.cross_entropy(x, target, label_smoothing=label_smoothing, reduction=reduction)
+    return losses_of_classes(x, target, None, label_smoothing, reduction, counts)
+
+
+def sparse_categorical_crossentropy(x, classes, ignore_index, label_smoothing, reduction, counts):
+    ignore_index = None if ignore_index == -1 else ignore_index
+    x = x.movedim(-1, 1) if x.dim() > 1 else x
+    return losses_of_classes(x, classes, ignore_index, label_smoothing, reduction, counts)
+
+
+def nll_loss(x, classes, weight, ignore_index, reduction, counts):
+    if not x.numel():
+        # PyTorch refuses no classes.
+        losses = torch.zeros(tuple(classes.shape), dtype=x.dtype)
+        return reduced_losses(losses, reduction, 0)
+    known, _ = known_classes(classes, x.shape[1], ignore_index)
+    counts["differs: nll_loss"] += known.numel()
+    weights = weight.reshape([-1] + [1] * (x.dim() - 2)).expand(x.shape)
+    losses, weights = (
+        # PyTorch refuses derivatives of what is not contiguous for axes of 1 alone.
+        -F.nll_loss(part.contiguous(), known, ignore_index=IGNORED, reduction="none")
+        for part in (-x, weights)
+    )
+    return reduced_losses(losses * weights, reduction, weights.sum())
+
+
+def binary_losses(x, y):
+    return -y * torch.log(x) - (1 - y) * torch.log(1 - x)
+
+
+def binary_crossentropy(x, y, reduction, counts):
+    x, y = torch.broadcast_tensors(x, y)
+    at, targets = x.detach(), y.detach()
+    kink = ~((0 < at) & (at < 1) & (1e-12 < at * (1 - at)) & (0 <= targets) & (targets <= 1))
+    allowed = (torch.where(kink, 0.5, part) for part in (x, y))
+    theirs = F.binary_cross_entropy(*allowed, reduction="none")
+    losses = chosen("binary_crossentropy", kink, binary_losses(x, y), theirs, counts)
+    return reduced_losses(losses, reduction, losses.numel())
+
+
+def binary_crossentropy_twice(x, y, reduction, counts):
+    losses = binary_losses(x, y)
+    counts["differs: binary_crossentropy twice"] += losses.numel()
+    return reduced_losses(losses, reduction, losses.numel())
+
+
+def binary_crossentropy_logits(x, y, reduction):
+    x, y = torch.broadcast_tensors(x, y)
+    return F.binary_cross_entropy_with_logits(x, y, reduction=reduction)
+
+
 def plain(function):
     """A function of PyTorch's that agrees everywhere."""
     return lambda *srcs, counts, **arguments: function(*srcs, **arguments)
@@ -465,6 +723,14 @@ AGREED = {
     "cumsum": lambda x, axis: torch.cumsum(x, axis),
     "cumprod": lambda x, axis: torch.cumprod(x, axis),
     "amin": lambda x, axes, keepdim: reduced(x, axes, keepdim, torch.amin),
+    "mean": statistic(torch.mean),
+    "var": statistic(torch.var),
+    "softmax": lambda x, axis: torch.softmax(x, axis),
+    "log_softmax": lambda x, axis: torch.log_softmax(x, axis),
+    "softmin": lambda x, axis: F.softmin(x, axis),
+    "dot": torch.matmul,
+    "linear": linear,
+    "binary_crossentropy_logits": binary_crossentropy_logits,
 }
 
 FLOWS = {name: plain(function) for name, function in AGREED.items()} | {
@@ -490,12 +756,27 @@ FLOWS = {name: plain(function) for name, function in AGREED.items()} | {
     "einsum": einsum,
     "scaled_dot_product_attention": attention,
     "interpolate": interpolate,
+    "std": std,
+    "logsumexp": logsumexp,
+    "logcumsumexp": logcumsumexp,
+    "layernorm": layernorm,
+    "scatter_reduce": scatter_reduce,
+    "cross_entropy": cross_entropy,
+    "sparse_categorical_crossentropy": sparse_categorical_crossentropy,
+    "nll_loss": nll_loss,
+    "binary_crossentropy": binary_crossentropy,
+}
+
+# The methods that are computed otherwise in programs with several gradients.
+TWICE = {
+    "scatter_reduce": functools.partial(scatter_reduce, twice=True),
+    "binary_crossentropy": binary_crossentropy_twice,
 }
 
 # Methods through which no gradient flows: NumPy computes them.
 PASSIVE = {
     "linspace", "arange_float", "eye", "tri", "one_hot", "argsort", "topk_indices", "argmax",
-    "argmin", "any", "all", "count_nonzero", "isnan", "isinf", "isfinite", "assign",
+    "argmin", "any", "all", "count_nonzero", "isnan", "isinf", "isfinite", "isclose", "assign",
     "assign_slice", "set",
 }
 
@@ -507,8 +788,12 @@ MOVED = {
     "index_select", "get", "meshgrid",
 }
 
-# The sources, by number, that are positions or masks.
-POSITIONS = {"masked_fill": (1,), "scatter": (1,), "scatter_add": (1,), "scatter_amax": (1,)}
+# The sources, by number, that are positions, classes or masks if they are no floats.
+POSITIONS = {
+    "masked_fill": (1,), "scatter": (1,), "scatter_add": (1,), "scatter_amax": (1,),
+    "scatter_reduce": (1,), "cross_entropy": (1,), "sparse_categorical_crossentropy": (1,),
+    "nll_loss": (1,), "scaled_dot_product_attention": (3,),
+}
 
 # The sources, by number, that do not take part in the promotion.
 UNPROMOTED = {"scaled_dot_product_attention": (3,)}
