@@ -326,9 +326,8 @@ fn measure(
                 let values: Vec<f64> = result.cast(DType::F64)?.to_vec::<f64>()?;
                 let [sum, sizes] =
                     [values.iter().sum::<f64>(), values.iter().map(|x| x.abs()).sum()];
-                if !((sum - sums[0]).abs() <= TOLERANCE * (sizes + 1e-3))
-                    || sums[1] as i64 != values.len() as i64
-                {
+                let is_near = (sum - sums[0]).abs() <= TOLERANCE * (sizes + 1e-3);
+                if !is_near || sums[1] as i64 != values.len() as i64 {
                     note = format!(
                         "  WRONG: {} elements of sum {sum}, {sums:?} in PyTorch",
                         values.len()

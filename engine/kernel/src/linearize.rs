@@ -5,7 +5,8 @@
 //! more often than necessary. A reduction is an accumulator that is set before its loops, assigned
 //! in them and read after them. Each reduction opens loops of its own; what two of them have in
 //! common is computed in both, and a range may be open twice (a reduction within a reduction over
-//! the same range). Each store has its own loop nest, in the order of the sink.
+//! the same range). Stores are in the order of the sink. If none of their arrays is loaded, they are
+//! in the same outer loops as far as these are equal; else each has a loop nest of its own.
 //!
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 
@@ -35,10 +36,24 @@ pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<
         linearizer.push(ROOT, Instruction::of(global, SmallVec::new()));
         linearizer.globals.push((global.clone(), linearizer.uops.len() as u32 - 1));
     }
+    let may_share = !is_in_place(&linearizer.nodes);
+    let mut open = ROOT;
     for store in root.src() {
-        linearizer.store(store)?;
+        let outer = if may_share { linearizer.shared_scope(open, store)? } else { ROOT };
+        linearizer.close(open, outer);
+        open = linearizer.store(store, outer)?;
     }
+    linearizer.close(open, ROOT);
     Ok(Linear { name, uops: linearizer.flatten() })
+}
+
+/// Returns whether a kernel loads from an array that it stores to.
+fn is_in_place(nodes: &[UOp]) -> bool {
+    let arrays = |op: Op| {
+        let accesses = nodes.iter().filter(move |node| node.op() == op);
+        accesses.map(|access| &access.src()[0].src()[0])
+    };
+    arrays(Op::Store).any(|array| arrays(Op::Load).any(|loaded| loaded == array))
 }
 
 /// The scope outside of all loops.
@@ -119,24 +134,54 @@ impl Linearizer {
         })
     }
 
-    /// Emits a store in its own loop nest: the ranges it depends on, outermost first by axis.
-    fn store(&mut self, store: &UOp) -> Result<(), Error> {
+    /// Emits a store in the loops of the ranges that it depends on. Those around the scope `outer`
+    /// are open; the others are opened in it. Returns the scope of the store.
+    fn store(&mut self, store: &UOp, outer: u32) -> Result<u32, Error> {
+        let (number, loops) = self.nest(store)?;
+        if self.is_empty(&loops)? {
+            return Ok(outer);
+        }
+        // Values loaded before the previous store may be out of date.
+        self.emitted.clear();
+        let open = self.path(outer).len();
+        let mut scope = outer;
+        for range in &loops[open..] {
+            scope = self.open(*range, scope)?;
+        }
+        self.run(number, scope)?;
+        Ok(scope)
+    }
+
+    /// Returns the number of a store, and the ranges that it depends on, outermost first by axis.
+    fn nest(&self, store: &UOp) -> Result<(u32, SmallVec<[u32; 4]>), Error> {
         let number = self.nodes.iter().position(|node| node == store);
         let number = number.ok_or_else(|| malformed("a store that is not in the graph"))?;
         let mut loops = self.ranges_of(self.free[number]);
         loops.sort_by_key(|range| (nesting(self.nodes[*range as usize].arg()), *range));
-        if self.is_empty(&loops)? {
-            return Ok(());
+        Ok((number as u32, loops))
+    }
+
+    /// Returns the innermost of the open scopes whose loops are the outermost ones of a store.
+    fn shared_scope(&self, open: u32, store: &UOp) -> Result<u32, Error> {
+        let (_, loops) = self.nest(store)?;
+        let bits = loops.iter().map(|range| self.free[*range as usize]);
+        let path = self.path(open);
+        let shared = path
+            .iter()
+            .zip(bits)
+            .take_while(|(scope, bit)| self.scopes[**scope as usize].bit == *bit);
+        Ok(shared.last().map_or(ROOT, |(scope, _)| *scope))
+    }
+
+    /// Returns the scopes from the outermost loop in to `scope`.
+    fn path(&self, mut scope: u32) -> SmallVec<[u32; 4]> {
+        let mut path = SmallVec::new();
+        while scope != ROOT {
+            path.push(scope);
+            scope = self.scopes[scope as usize].parent;
         }
-        // Values loaded before the previous store may be out of date.
-        self.emitted.clear();
-        let mut scope = ROOT;
-        for range in loops {
-            scope = self.open(range, scope)?;
-        }
-        self.run(number as u32, scope)?;
-        self.close(scope, ROOT);
-        Ok(())
+        path.reverse();
+        path
     }
 
     fn run(&mut self, root: u32, scope: u32) -> Result<(), Error> {

@@ -161,6 +161,7 @@ pub(crate) enum Command {
     ///   thread    divides an output loop among AMOUNT CPU threads
     ///   padto     rounds the trip count up to a multiple of AMOUNT; iterations beyond do nothing
     ///   overlap   rounds the trip count up as well, but shifts the last block inwards
+    ///   cut       cuts an output loop into two at iteration AMOUNT, with stores of their own
     ///   swap      exchanges the loop and output loop AMOUNT
     ///   local     runs AMOUNT adjacent iterations by as many threads of a group
     ///   group     divides a reduction among AMOUNT threads of a group, interleaved

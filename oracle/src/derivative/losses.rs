@@ -90,13 +90,10 @@ impl Elements<'_> {
         let mut count = 0.0;
         for sample in samples(x, x.shape.len() - 1, classes)? {
             let is_ignored = ignored != -1 && sample.class == Ok(i128::from(ignored));
-            found.push(match is_ignored {
-                true => Id::ZERO,
-                false => {
-                    count += 1.0;
-                    self.loss_of_class(x.dtype, &ids, &sample, smoothing)
-                }
-            });
+            // What is on the way to an ignored loss counts as on the way to others.
+            let loss = self.loss_of_class(x.dtype, &ids, &sample, smoothing);
+            count += if is_ignored { 0.0 } else { 1.0 };
+            found.push(if is_ignored { Id::ZERO } else { loss });
         }
         let divisor = self.scalars.exact(count);
         Ok(Losses { samples: found, divisor })

@@ -55,6 +55,7 @@ pub(super) fn apply_to(
         OptOp::GroupTop => split(info, &new(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, info, amount),
         OptOp::Overlap => return shift_inwards(root, info, amount),
+        OptOp::Cut => return cut(root, info, amount, next_number),
         OptOp::Tc => {
             let chosen = tensor_cores::check(loops, info, opt.amount, setting);
             return tensor_cores::apply(root, chosen.map_err(Error::Illegal)?, next_number);
@@ -112,6 +113,31 @@ fn shift_inwards(root: &UOp, info: &Loop, amount: i64) -> Result<UOp, Error> {
     let replacement = Replacement { range: info.range.clone(), value, reduced, accumulators: None };
     let root = replace(root, &[replacement])?;
     reduce_where(&root, &rounded, &is_new, |op| op != Op::Max)
+}
+
+/// Cuts a loop into the iterations before `at`, and those from it on, whose range gets the next
+/// number. Each store in the loop becomes two.
+fn cut(root: &UOp, info: &Loop, at: i64, next_number: i64) -> Result<UOp, Error> {
+    let (dtype, kind) = (info.range.dtype(), info.axis.kind);
+    let iterations = |count: i64, number: i64| match count {
+        1 => UOp::int(dtype, 0),
+        count => range(count, dtype, kind, number),
+    };
+    let first = iterations(at, info.axis.number);
+    let second = iterations(info.size - at, next_number);
+    let second = UOp::binary(Op::Add, second, UOp::int(dtype, at));
+    let varying = gradiff_rewrite::varying(root, &info.range);
+    let mut stores: Sources = Sources::new();
+    for store in root.src() {
+        if !varying.contains(store) {
+            stores.push(store.clone());
+            continue;
+        }
+        for value in [&first, &second] {
+            stores.push(replace(store, &[Replacement::value(&info.range, value.clone())])?);
+        }
+    }
+    Ok(root.with_src(stores))
 }
 
 /// Pads the trip count to a multiple of `amount`. In the added iterations loads and stores are

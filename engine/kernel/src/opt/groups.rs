@@ -19,7 +19,7 @@ use crate::nodes::{map_nodes, range, reduce_arg};
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let Some(groups) = ctx.target.groups else { return Ok(root.clone()) };
     let loops = loops_of(root)?;
-    if !loops.has_one_store {
+    if loops.stores != 1 {
         return Ok(root.clone());
     }
     let has_group = loops.has(AxisKind::Group);

@@ -6,7 +6,7 @@ use gradiff_rewrite::Mode;
 use super::limits::{at_most, fits, groups_of};
 use super::loop_info::Loop;
 use super::loops::{Loops, loops};
-use super::tuning::{THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
+use super::tuning::{STORES_MAX, THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
 use super::{Opt, OptOp, Setting, tensor_cores};
 use crate::Error;
 
@@ -37,6 +37,7 @@ fn check_opt(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String
     match opt.op {
         OptOp::Tc => return tensor_cores::check(loops, info, opt.amount, setting).map(drop),
         OptOp::Swap => return check_swap(loops, info, opt.amount),
+        OptOp::Cut => return check_cut(loops, info, opt.amount, setting),
         _ => {}
     }
     let amount = if opt.amount == 0 { info.size } else { opt.amount };
@@ -63,6 +64,20 @@ fn check_swap(loops: &Loops, info: &Loop, index: i64) -> Result<(), String> {
         second.is_output && second.axis.kind == AxisKind::Loop && second.axis != info.axis
     });
     ensure(is_plain_output && info.is_output, || "swap takes two plain output loops".to_owned())
+}
+
+fn check_cut(loops: &Loops, info: &Loop, at: i64, setting: Setting<'_>) -> Result<(), String> {
+    ensure(setting.target.groups.is_none(), || "the device has groups".to_owned())?;
+    ensure(info.is_output && !info.is_reduced, || "cut takes an output loop".to_owned())?;
+    ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;
+    ensure(loops.cache_bytes == 0, || "the kernel caches rows".to_owned())?;
+    ensure((1..info.size).contains(&at), || {
+        format!("{at} is not between 1 and {}", info.size - 1)
+    })?;
+    ensure(loops.stores < STORES_MAX, || {
+        format!("the kernel has {} stores, at most {STORES_MAX} are possible", loops.stores)
+    })?;
+    loops.have_room(1)
 }
 
 fn check_padding(size: i64, amount: i64) -> Result<(), String> {
@@ -130,7 +145,9 @@ fn check_threads(
     setting: Setting<'_>,
 ) -> Result<(), String> {
     ensure(setting.target.groups.is_none(), || "the device has groups".to_owned())?;
-    ensure(loops.has_one_store, || "the kernel has several stores".to_owned())?;
+    ensure(info.is_in_each_store && (loops.stores == 1 || !loops.is_in_place), || {
+        "not each store is in the loop, or one may load what another stores".to_owned()
+    })?;
     ensure(amount <= info.separate_parts, || {
         "two threads would store the same element".to_owned()
     })?;
@@ -200,6 +217,13 @@ pub fn legal(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
     for (axis, op) in (0..count).flat_map(|axis| OptOp::ALL.map(|op| (axis, op))) {
         let amounts: Vec<i64> = match op {
             OptOp::Swap => (axis as i64 + 1..count as i64).collect(),
+            OptOp::Cut => {
+                let size = loops.list[axis].size;
+                let mut points: Vec<i64> = vec![1, 2, 4, size / 2, size - 1];
+                points.sort_unstable();
+                points.dedup();
+                points
+            }
             OptOp::NoLocals => (axis == 0).then_some(0).into_iter().collect(),
             OptOp::Tc => {
                 let choices = tensor_cores::choices(&loops, &loops.list[axis], setting);

@@ -20,7 +20,7 @@ pub(super) fn at_most(limit: i64, count: i64, amount: i64) -> Result<(), String>
 /// Returns the group limits of the device, if the kernel can be divided among groups.
 pub(super) fn groups_of(loops: &Loops, setting: Setting<'_>) -> Result<Groups, String> {
     let groups = setting.target.groups.ok_or("the device has no groups of threads")?;
-    if loops.has_one_store { Ok(groups) } else { Err("the kernel has several stores".to_owned()) }
+    if loops.stores == 1 { Ok(groups) } else { Err("the kernel has several stores".to_owned()) }
 }
 
 /// Checks that `amount` iterations of a loop may get this kind within the group limits.

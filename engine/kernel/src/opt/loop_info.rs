@@ -22,6 +22,8 @@ pub struct Loop {
     pub is_reduced: bool,
     /// True if a store is inside it.
     pub is_output: bool,
+    /// True if all stores are inside it.
+    pub is_in_each_store: bool,
     /// True if a reduction over it is inside a loop of another reduction.
     pub is_nested: bool,
     /// The number and the type of each reduction over it.
@@ -73,6 +75,7 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
             size,
             is_reduced: reduced & bit != 0,
             is_output: outputs & bit != 0,
+            is_in_each_store: root.src().iter().all(|store| bits(store) & bit != 0),
             is_nested: over_it.clone().any(|(_, reduction)| bits(reduction) & reduced != 0),
             reductions: over_it.map(|(number, reduction)| (number, reduction.dtype())).collect(),
             separate_parts: separate_parts(&repeated, bit),

@@ -15,8 +15,8 @@ pub struct Loops {
     /// Plain loops first, so that an opt changes the indices of few others; among them output
     /// loops, outermost first, then those that are only reduced.
     pub list: Vec<Loop>,
-    /// True if the kernel has one store, so that all output loops are in one nest.
-    pub has_one_store: bool,
+    /// The number of stores.
+    pub stores: usize,
     /// True if it loads from an array of the caller that it stores to.
     pub(super) is_in_place: bool,
     /// The candidates for tensor cores.
@@ -36,9 +36,9 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let free = Free::of(root)?;
     let list = loop_info::list(root, &free)?;
     let matmuls = matmuls(&free, &list);
-    let (has_one_store, cache_bytes) = (root.src().len() == 1, cache_bytes(&free));
+    let (stores, cache_bytes) = (root.src().len(), cache_bytes(&free));
     let (is_in_place, uop_counts) = (is_in_place(&free), uop_counts(&free));
-    Ok(Loops { list, has_one_store, is_in_place, matmuls, uop_counts, cache_bytes })
+    Ok(Loops { list, stores, is_in_place, matmuls, uop_counts, cache_bytes })
 }
 
 /// Returns whether a kernel loads from an array of the caller that it stores to. Rows are cached

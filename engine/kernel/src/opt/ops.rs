@@ -19,6 +19,9 @@ pub enum OptOp {
     /// shifted inwards: it repeats some iterations of the block before it, which a reduction does
     /// not count again.
     Overlap,
+    /// Cuts an output loop into two with stores of their own: the iterations before `amount`, and
+    /// those from it on.
+    Cut,
     /// Interchanges the loop and the output loop at index `amount`.
     Swap,
     /// Runs `amount` adjacent iterations of an output loop by as many threads of a group.
@@ -37,12 +40,13 @@ pub enum OptOp {
 
 impl OptOp {
     /// All kinds.
-    pub const ALL: [OptOp; 11] = [
+    pub const ALL: [OptOp; 12] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Thread,
         OptOp::PadTo,
         OptOp::Overlap,
+        OptOp::Cut,
         OptOp::Swap,
         OptOp::Local,
         OptOp::Group,
@@ -53,8 +57,8 @@ impl OptOp {
 
     /// Returns its name in the text form.
     pub fn name(self) -> &'static str {
-        let names = ["upcast", "unroll", "thread", "padto", "overlap", "swap", "local", "group"];
-        let names = names.into_iter().chain(["grouptop", "nolocals", "tc"]);
+        let names = ["upcast", "unroll", "thread", "padto", "overlap", "cut", "swap", "local"];
+        let names = names.into_iter().chain(["group", "grouptop", "nolocals", "tc"]);
         names.into_iter().nth(self as usize).unwrap_or_default()
     }
 }
@@ -67,7 +71,7 @@ pub struct Opt {
     /// The index of the loop in [`Loops::list`](super::Loops::list); 0 for `nolocals`.
     pub axis: usize,
     /// The number of iterations, threads or accumulators; 0 means all iterations of the loop. For
-    /// `swap` the index of the other loop, for `tc` the number of a combination.
+    /// `cut` the first iteration of the second part, for `swap` the index of the other loop, for `tc` the number of a combination.
     pub amount: i64,
 }
 

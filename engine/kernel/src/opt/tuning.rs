@@ -16,6 +16,8 @@ pub(crate) const DRAWN_UOPS_MAX: i64 = 1 << 10;
 /// Most CPU threads of a kernel: a machine's cores, beyond which each only costs its start.
 pub(crate) const THREADS_MAX: i64 = 64;
 
+/// Most stores of a kernel whose loops are cut: each has a copy of what it computes.
+pub(crate) const STORES_MAX: usize = 8;
 /// Most lanes of a vector.
 pub(crate) const LANES_MAX: i64 = 64;
 
@@ -43,6 +45,10 @@ pub(crate) const GROUP_UNROLL_PART: i64 = 4;
 
 // CPUs with vectors.
 
+/// Most cuts of a loop where gates change: the edges of a padded axis, or three joints.
+pub(crate) const CUTS_MAX: usize = 3;
+/// Fewest iterations of the longest part of a loop that is cut: a vector.
+pub(crate) const CUT_PART_MIN: i64 = 4;
 /// Fewest lanes of vectors the last of which repeats elements: fewer save too little.
 pub(crate) const SHIFTED_LANES_MIN: i64 = 4;
 /// Most iterations of a loop with shifted blocks, in terms of those without, as a fraction.

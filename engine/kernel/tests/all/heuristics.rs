@@ -80,11 +80,21 @@ fn matmul(rows: i64, columns: i64, depth: i64, target: &'static str) -> Case {
     Case { ast, sizes, target }
 }
 
-/// Makes a row of three columns, padded to five.
-fn padded(rows: i64, target: &'static str) -> Case {
-    let value = plain(&[rows, 3]).pad(&[(0, 0), (1, 1)]).expect("columns");
-    let ast = sink(load(DType::F32, 1, rows * 3, value), &[rows, 5]);
-    let sizes = [rows * 5, rows * 3].map(|size| size as usize).to_vec();
+/// Makes the product of a matrix and a transposed one.
+fn dot_products(rows: i64, columns: i64, depth: i64, target: &'static str) -> Case {
+    let whole = [rows, columns, depth];
+    let left = plain(&[rows, 1, depth]).expand(&whole).expect("rows");
+    let right = plain(&[1, columns, depth]).expand(&whole).expect("columns");
+    let ast = product([left, right], [rows * depth, columns * depth], &whole);
+    let sizes = [rows * columns, rows * depth, columns * depth].map(|size| size as usize).to_vec();
+    Case { ast, sizes, target }
+}
+
+/// Makes rows with a column before them and one after.
+fn padded(rows: i64, columns: i64, target: &'static str) -> Case {
+    let value = plain(&[rows, columns]).pad(&[(0, 0), (1, 1)]).expect("columns");
+    let ast = sink(load(DType::F32, 1, rows * columns, value), &[rows, columns + 2]);
+    let sizes = [rows * (columns + 2), rows * columns].map(|size| size as usize).to_vec();
     Case { ast, sizes, target }
 }
 
@@ -120,7 +130,9 @@ fn opts_of_typical_kernels() {
         ("100 is no multiple of 8", "matvec 64x100", matvec(64, 100, "cuda")),
         ("elements share loads", "matmul 128x24x128", matmul(128, 128, 24, "cuda")),
         ("the same", "matmul 128x24x128", matmul(128, 128, 24, "wgsl")),
-        ("a short gating loop is upcast", "pad 1200x3", padded(1200, "opencl")),
+        ("a short gating loop is upcast", "pad 1200x3", padded(1200, 3, "opencl")),
+        ("cut at the edges, from the last one on", "pad 3x40", padded(3, 40, "vectors")),
+        ("two columns are no vector", "pad 3x2", padded(3, 2, "vectors")),
         ("29 of 32 registers, last rows twice", "matmul 64x16x64", matmul(64, 64, 16, "vectors")),
         ("rows and vectors fit", "matmul 96x16x96", matmul(96, 96, 16, "vectors")),
         ("8 rows are twice 4", "matmul 8x8x64", matmul(8, 64, 8, "vectors")),
@@ -131,6 +143,8 @@ fn opts_of_typical_kernels() {
             matmul(8, 509, 8, "vectors"),
         ),
         ("blocks of three repeat less", "matmul 8x8x197", matmul(8, 197, 8, "vectors")),
+        ("a tile of dot products", "dots 12x8x64", dot_products(12, 8, 64, "vectors")),
+        ("eight at once, of a single row", "dots 1x16x64", dot_products(1, 16, 64, "vectors")),
         ("16 lanes, the last 8 twice", "matmul 8x8x24", matmul(8, 24, 8, "vectors")),
         (
             "16 registers: two vectors at once",
@@ -155,7 +169,7 @@ fn chosen(case: &Case) -> Linear {
 
 #[test]
 fn padding_is_known_in_upcast_iterations() {
-    let uops = chosen(&padded(1200, "opencl"));
+    let uops = chosen(&padded(1200, 3, "opencl"));
     // Neither gates nor gated loads are left.
     let count = |op: Op| uops.uops.iter().filter(|uop| uop.op == op).count();
     assert_eq!([Op::Load, Op::Store, Op::CmpLt, Op::Where].map(count), [3, 5, 0, 0], "{uops}");

@@ -444,6 +444,40 @@ fn overlap_is_refused_if_no_iteration_may_be_repeated() {
 }
 
 #[test]
+fn cut_loops_are_in_the_same_outer_loop_unless_a_store_may_be_loaded() {
+    let lowered = |slot, opts: &[&str]| {
+        let value =
+            load(DType::I32, slot, 21, plain(&[3, 7]).flip(&[false, true]).expect("a flip"));
+        let ast = sink(UOp::unary(Op::Neg, DType::I32, value), &[3, 7]);
+        let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
+        let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
+        lower(&ast, &Target::of("plain"), &options, &mut Trace::default())
+    };
+    let linear = lowered(1, &["cut 1 3", "thread 0 3"]).expect("a kernel");
+    let counts: Vec<i128> = linear
+        .uops
+        .iter()
+        .filter(|uop| uop.op == Op::Range)
+        .map(|range| {
+            let end = &linear.uops[range.src[0] as usize];
+            match end.arg {
+                Arg::Const(end) => end.to_int().expect("a count"),
+                _ => 0,
+            }
+        })
+        .collect();
+    assert_eq!(counts, [3, 3, 4], "{linear:?}");
+    for (opts, why) in [
+        (["cut 1 0", "cut 1 3"], "0 is not between 1 and 6"),
+        (["cut 1 7", "cut 1 3"], "7 is not between 1 and 6"),
+        (["cut 1 3", "thread 1 3"], "not each store is in the loop"),
+    ] {
+        let found = lowered(1, &opts).map_or_else(|why| why.to_string(), |_| String::new());
+        assert!(found.contains(why), "{found}");
+    }
+}
+
+#[test]
 fn expand_halves_are_vectors_if_the_target_has_them() {
     let ast = sink(contiguous(DType::F16, 1, &[64]), &[64]);
     let opts = Strategy::Fixed(vec!["upcast 0 4".parse().expect("an opt")]);

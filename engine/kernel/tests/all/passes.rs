@@ -107,6 +107,7 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
         ("opt-overlap-counts-twice", total_of_six, &["overlap 0 4"], one_of_six),
         ("rows-turned", interleaved, &["upcast 1 2", "upcast 0 4"], eight),
         ("interval-loop-short", edged, &["upcast 0 2"], six.clone()),
+        ("opt-cut-short", copy.clone(), &["cut 0 2", "upcast 0 2"], six.clone()),
         ("opt-pad-gate-lost", copy, &["padto 0 4"], six),
         ("opt-pad-fold-wrong", maximum, &["padto 0 4"], negative),
         ("expand-remainder-lost", sums.clone(), &["unroll 1 3"], pairs.clone()),

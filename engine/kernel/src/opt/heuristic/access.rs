@@ -78,7 +78,8 @@ impl Accesses {
             let varies = |part: &UOp, range: &UOp| free.of_node(part) & free.of_node(range) != 0;
             let varies_along =
                 |parts: &[UOp], range: &UOp| parts.iter().any(|part| varies(part, range));
-            let gate = index.src().get(2..).unwrap_or_default();
+            let gate = undecided(index.src().get(2..).unwrap_or_default());
+            let gate = gate.as_slice();
             let gates: Vec<UOp> =
                 ranges.iter().filter(|range| varies_along(gate, range)).cloned().collect();
             let stride = |range: &UOp| match gates.contains(range) {
@@ -111,6 +112,19 @@ impl Accesses {
         let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
         Ok(Accesses { list, widest_bytes, widest_along, has_halves })
     }
+}
+
+/// Returns the parts of gates that do not always hold.
+fn undecided(gates: &[UOp]) -> Vec<UOp> {
+    let (mut parts, mut found) = (gates.to_vec(), Vec::new());
+    while let Some(part) = parts.pop() {
+        match part.op() {
+            Op::And => parts.extend(part.src().iter().cloned()),
+            _ if gradiff_rewrite::bounds(&part) == (1, 1) => {}
+            _ => found.push(part),
+        }
+    }
+    found
 }
 
 /// Returns the index of the plain loop that is best for vector lanes: the accesses cost least.

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use gradiff_graph::AxisKind;
 
 use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
+use super::cuts::cut_at_gates;
 use super::optimizer::Optimizer;
 use crate::Error;
 use crate::opt::legal::padded_size;
@@ -16,6 +17,7 @@ use crate::opt::{Loop, Loops, OptOp, Setting};
 /// Chooses the opts for a CPU with vectors.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     let threads = threads(optimizer);
+    cut_at_gates(optimizer)?;
     vectorize(optimizer, threads)?;
     if 1 < threads { divide_among_threads(optimizer, threads) } else { Ok(()) }
 }

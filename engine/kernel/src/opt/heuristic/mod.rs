@@ -3,6 +3,7 @@
 
 mod access;
 mod cpu;
+mod cuts;
 mod groups;
 mod optimizer;
 
