@@ -16,6 +16,12 @@ pub struct Thresholds {
     pub pack_reuse: i64,
     /// Bytes between two rows from which on reading one row after the other is slow.
     pub pack_row_bytes: i64,
+    /// Elements of a dot product from which on a copy of the shorter operand that makes it
+    /// contiguous is worth a kernel: the lanes are summed in the end.
+    pub pack_row_elements: i64,
+    /// Reads of each element from which on a copy that includes the padding is worth it, as its
+    /// loads need no gates.
+    pub padding_reuse: i64,
     /// Elements of the output up to which a reduction is divided among the threads of a group.
     pub group_reduce_elements: i64,
     /// Iterations of output loops that must be left for threads when each thread runs several.
@@ -39,6 +45,8 @@ impl Thresholds {
         pack_products: 1 << 21,
         pack_reuse: 64,
         pack_row_bytes: 2048,
+        pack_row_elements: 128,
+        padding_reuse: 8,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
         cache_min_additions: 12,
@@ -54,6 +62,8 @@ impl Thresholds {
         pack_products: 64,
         pack_reuse: 2,
         pack_row_bytes: 16,
+        pack_row_elements: 4,
+        padding_reuse: 2,
         group_reduce_elements: 16,
         group_iterations_left: 8,
         cache_min_additions: 1,

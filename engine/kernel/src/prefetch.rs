@@ -6,7 +6,8 @@
 //! A loop that computes a large array from others prefetches a fixed distance ahead: the ops on one
 //! element fill the core's reorder window, so that few loads would be in flight at once.
 //!
-//! The arg of a store into a large array says that it may bypass the caches.
+//! The arg of a store into a large array says that it may bypass the caches, unless it stores some
+//! elements again.
 
 use gradiff_graph::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -24,7 +25,8 @@ const BYPASS_CACHES: i64 = 1;
 /// Marks the loads that prefetch and the stores that bypass the caches.
 pub(crate) fn add_prefetches(root: &UOp, large_bytes: u64) -> Result<UOp, Error> {
     let nodes = root.toposort();
-    let is_large = |node: &UOp| node.op() == Op::Store && large_bytes <= bytes(node);
+    let is_large =
+        |node: &UOp| node.op() == Op::Store && large_bytes <= bytes(node) && !is_clamped(node);
     let has_large = nodes.iter().any(is_large);
     let is_stream = has_large && nodes.iter().all(|node| node.op() != Op::Reduce);
     if !has_cache(&nodes) && !has_large {
@@ -63,6 +65,13 @@ pub(crate) fn add_prefetches(root: &UOp, large_bytes: u64) -> Result<UOp, Error>
         };
         Ok(UOp::new(node.op(), node.dtype(), node.src().iter().cloned(), arg))
     })
+}
+
+/// Returns whether the index of a store is clamped, as it is in blocks that are shifted inwards: such
+/// blocks are no whole cache lines.
+fn is_clamped(store: &UOp) -> bool {
+    let index = store.src()[0].src().get(1);
+    index.is_some_and(|index| index.toposort().iter().any(|node| node.op() == Op::Min))
 }
 
 /// Returns the size of the array that is loaded from or stored to; 0 if it is not a parameter.

@@ -482,6 +482,10 @@ impl<'a> Helper<'a> {
                 };
                 self.by_lanes(&SCALARS.alu(&alu).unwrap_or_default())
             }
+            _ if let Some(wide) = wider(from, to) => {
+                let step = code!("__builtin_convertvector(x, {})", name(wide, lanes));
+                code!("return {};", cast_call(wide, to, lanes, &step))
+            }
             _ => code!("return __builtin_convertvector(x, {});", name(to, lanes)),
         }
     }
@@ -521,6 +525,17 @@ impl<'a> Helper<'a> {
 fn function(kind: &Code, word: &str, parameters: &Code, body: &Code) -> Code {
     let vector = Code::helper(VECTOR);
     code!("{} {} {word}{} {{\n  {}\n}}\n", vector, kind, parameters, body)
+}
+
+/// The type between two, if gcc 12 takes the lanes one by one of what widens by more than twice.
+fn wider(from: DType, to: DType) -> Option<DType> {
+    let between = match from.size_bytes() {
+        1 => DType::I16,
+        2 => DType::I32,
+        _ => return None,
+    };
+    let is_wider = between.size_bytes() < to.size_bytes() || to == DType::F32 && between != to;
+    (from.is_int() && from != DType::Bool && is_wider).then_some(between)
 }
 
 /// A cast in two halves, for each of which the machine has an instruction.

@@ -11,7 +11,9 @@ use gradiff_graph::{Arg, Dims, Op, Pairs, UOp};
 use gradiff_view::ShapeTracker;
 
 use crate::shape_of;
-use crate::tuning::{PADDING_REUSE, PADDING_WINDOW, PANEL_WIDTHS, SCATTERED_STORE};
+use crate::tuning::{
+    PADDING_WINDOW, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, ROWS_GAIN, SCATTERED_STORE,
+};
 use crate::views::split;
 
 /// Returns the node with its operands packed or padded, given the node before and after its sources
@@ -20,10 +22,80 @@ pub(crate) fn pack(node: &UOp, new: &UOp, thresholds: &Thresholds) -> Option<UOp
     if !is_large_contraction(node, thresholds) {
         return None;
     }
-    match contraction(node, thresholds) {
-        Some(contraction) => Some(contraction.apply(new)),
-        None => with_padded_operands(new),
+    if let Some(operand) = operand_for_rows(node, thresholds) {
+        return Some(with_rows(new, operand));
     }
+    match contraction(node, thresholds) {
+        Some(contraction) => Some(contraction.apply(new, thresholds)),
+        None => with_padded_operands(new, thresholds),
+    }
+}
+
+/// Returns the number of the operand that is to be copied with the reduced axes innermost: the other
+/// operand is contiguous along them, so that vector lanes run along them, and has many more
+/// elements than the copy. As the few places of a convolution with many filters.
+fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
+    let Arg::Reduce(_, axes) = reduction.arg() else { return None };
+    let product = &reduction.src()[0];
+    let shape = shape_of(product);
+    let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
+    let row: i64 = reduced.iter().map(|axis| shape[*axis]).product();
+    let elements = |operand: &UOp| -> i64 {
+        let varying = (0..shape.len()).filter(|axis| !is_invariant(operand, *axis));
+        varying.map(|axis| shape[axis]).product()
+    };
+    let [x, y] = [0, 1].map(|operand: usize| &product.src()[operand]);
+    let fits = |few: &UOp, many: &UOp| {
+        let copied = elements(few).saturating_mul(ROWS_GAIN);
+        is_contiguous_along(many, &reduced)
+            && !is_contiguous_along(few, &reduced)
+            && copied <= elements(many)
+    };
+    (thresholds.pack_row_elements <= row)
+        .then(|| [(0, x, y), (1, y, x)])
+        .into_iter()
+        .flatten()
+        .find_map(|(number, few, many)| fits(few, many).then_some(number))
+}
+
+/// Returns whether the elements of an operand along these axes are adjacent, in order.
+fn is_contiguous_along(operand: &UOp, axes: &[usize]) -> bool {
+    let (_, tracker) = split(operand);
+    let [view] = tracker.views() else { return false };
+    let mut stride = 1;
+    view.mask().is_none()
+        && axes.iter().rev().filter(|axis| view.shape()[**axis] != 1).all(|axis| {
+            let is_next = view.strides()[*axis] == stride;
+            stride *= view.shape()[*axis];
+            is_next
+        })
+}
+
+/// Returns the reduction with a copy of an operand in which the reduced axes are innermost.
+fn with_rows(reduction: &UOp, operand: usize) -> UOp {
+    let Arg::Reduce(_, axes) = reduction.arg() else { return reduction.clone() };
+    let product = &reduction.src()[0];
+    let shape = shape_of(product);
+    let x = &product.src()[operand];
+    let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
+    let outer = (0..shape.len()).filter(|axis| !reduced.contains(axis));
+    let order: Vec<usize> = outer.chain(reduced.iter().copied()).collect();
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(new, old)| inverse[*old] = new);
+    let once = |axis: usize| (0, if is_invariant(x, axis) { 1 } else { shape[axis] });
+    let bounds = Arg::Pairs((0..shape.len()).map(once).collect());
+    let node = |op, source: UOp, arg| UOp::new(op, source.dtype(), [source], arg);
+    let rows = permuted(node(Op::Shrink, x.clone(), bounds), &order);
+    let rows = permuted(node(Op::Contiguous, rows, Arg::None), &inverse);
+    let rows = node(Op::Expand, rows, Arg::Dims(Dims::from_slice(shape)));
+    let mut factors = product.src().to_vec();
+    factors[operand] = rows;
+    reduction.with_src([product.with_src(factors)])
+}
+
+fn permuted(node: UOp, axes: &[usize]) -> UOp {
+    let axes = axes.iter().map(|axis| *axis as i64).collect();
+    UOp::new(Op::Permute, node.dtype(), [node], Arg::Dims(axes))
 }
 
 /// A reduction whose operand `y` is to be packed.
@@ -84,9 +156,16 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
         }
         let is_packable = |axis: &usize| !invariant.contains(axis) && is_invariant(x, *axis);
         for axis in output_axes().filter(is_packable) {
-            let Some(width) = PANEL_WIDTHS.into_iter().find(|width| shape[axis] % width == 0)
-            else {
-                continue;
+            let is_contiguous = is_contiguous_along(y, &[axis]);
+            let widths = PANEL_WIDTHS.into_iter().filter(|width| shape[axis] % width == 0);
+            // Narrow panels of what is contiguous anyway, or none, are worse than the rows.
+            let width = match widths.max() {
+                Some(width) if is_contiguous && width < PANEL_WIDTH_MIN.min(shape[axis]) => {
+                    continue;
+                }
+                Some(width) => width,
+                None if is_contiguous || !PANEL_WHOLE.contains(&shape[axis]) => continue,
+                None => shape[axis],
             };
             // Lanes along another axis than the last one are stored one by one.
             let stores = if Some(axis) == last { 0 } else { outputs * SCATTERED_STORE };
@@ -114,7 +193,7 @@ fn is_compact(y: &UOp, reduced: &[usize], row_bytes: i64) -> bool {
 
 /// Returns an operand that reads from a copy that includes its padding, so that its loads need no
 /// gates; `None` if it has no padding, or the elements of the copy would not be read often.
-fn with_padding(operand: &UOp) -> Option<UOp> {
+fn with_padding(operand: &UOp, thresholds: &Thresholds) -> Option<UOp> {
     let (base, tracker) = split(operand);
     let at = tracker.views().iter().rposition(|view| view.mask().is_some())?;
     let (below, above) = tracker.views().split_at(at + 1);
@@ -128,7 +207,7 @@ fn with_padding(operand: &UOp) -> Option<UOp> {
     let bounds: Vec<(i64, i64)> = (0..whole.len()).map(bounds).collect();
     let sizes: Vec<i64> = bounds.iter().map(|(_, size)| *size).collect();
     let elements = sizes.iter().product::<i64>();
-    if elements == 0 || tracker.size() / elements < PADDING_REUSE {
+    if elements == 0 || tracker.size() / elements < thresholds.padding_reuse {
         return None;
     }
     let copied = ShapeTracker::from_views(below).ok()?.shrink(&bounds).ok()?;
@@ -140,9 +219,10 @@ fn with_padding(operand: &UOp) -> Option<UOp> {
 }
 
 /// Returns a reduction whose operands read from copies that include their padding.
-fn with_padded_operands(reduction: &UOp) -> Option<UOp> {
+fn with_padded_operands(reduction: &UOp, thresholds: &Thresholds) -> Option<UOp> {
     let product = &reduction.src()[0];
-    let padded: Vec<Option<UOp>> = product.src().iter().map(with_padding).collect();
+    let padded: Vec<Option<UOp>> =
+        product.src().iter().map(|src| with_padding(src, thresholds)).collect();
     padded.iter().any(Option::is_some).then(|| {
         let factors = padded.into_iter().zip(product.src());
         let factors = factors.map(|(copy, plain)| copy.unwrap_or_else(|| plain.clone()));
@@ -164,7 +244,7 @@ impl Contraction {
     }
 
     /// Returns the reduction with its operand packed.
-    fn apply(&self, reduction: &UOp) -> UOp {
+    fn apply(&self, reduction: &UOp, thresholds: &Thresholds) -> UOp {
         let product = &reduction.src()[0];
         let (shape, dtype) = (shape_of(product), reduction.dtype());
         let Contraction { operand, axis, width, invariant, reduced } = self;
@@ -176,10 +256,6 @@ impl Contraction {
         };
         let reshaped = |node: UOp, sizes: &[i64]| {
             UOp::new(Op::Reshape, node.dtype(), [node], Arg::Dims(Dims::from_slice(sizes)))
-        };
-        let permuted = |node: UOp, axes: &[usize]| {
-            let axes = Dims::from_vec(axes.iter().map(|axis| *axis as i64).collect());
-            UOp::new(Op::Permute, node.dtype(), [node], Arg::Dims(axes))
         };
         // Removes the repetition of elements from `y`, packs it, and restores the order of its
         // axes.
@@ -200,7 +276,7 @@ impl Contraction {
         let y = permuted(panels, &inverse);
         let y = UOp::new(Op::Expand, y.dtype(), [y], Arg::Dims(Dims::from_slice(&full_sizes)));
         let x = &product.src()[1 - operand];
-        let copied = if self.shares_windows(x) { None } else { with_padding(x) };
+        let copied = if self.shares_windows(x) { None } else { with_padding(x, thresholds) };
         let x = reshaped(copied.unwrap_or_else(|| x.clone()), &full_sizes);
         let factors = if *operand == 0 { [y, x] } else { [x, y] };
         let product = UOp::new(Op::Mul, product.dtype(), factors, Arg::None);

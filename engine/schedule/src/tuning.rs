@@ -13,10 +13,15 @@ pub(crate) const MAX_LOOPS: usize = 16;
 /// Sizes of the innermost axis of a panel, in order of preference: whole vectors that are adjacent,
 /// as many as a tile of a product has.
 pub(crate) const PANEL_WIDTHS: [i64; 4] = [64, 32, 16, 8];
+/// Least width of the panels of an operand that is contiguous along that axis: two vectors.
+pub(crate) const PANEL_WIDTH_MIN: i64 = 32;
+/// Sizes of an axis without such a divisor that becomes a panel as a whole: more than a vector has,
+/// and rows that are not far apart.
+pub(crate) const PANEL_WHOLE: std::ops::Range<i64> = 9..1024;
 /// The cost of an element that is stored by itself, in terms of an element that is packed.
 pub(crate) const SCATTERED_STORE: i64 = 4;
-/// Fewest reads of each element of a copy that includes the padding: loads without gates then save
-/// more than the copy costs.
-pub(crate) const PADDING_REUSE: i64 = 8;
+/// Fewest elements of the other operand, in terms of those of a copy that makes an operand of dot
+/// products contiguous.
+pub(crate) const ROWS_GAIN: i64 = 2;
 /// Longest windows along the rows of a tile whose padding is not copied: the tile unrolls them.
 pub(crate) const PADDING_WINDOW: i64 = 4;

@@ -10,14 +10,19 @@ use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Buffer, DType, Op, Placement, UOp};
 use gradiff_schedule::{Error, Options, PASSES, Parts, constant_of, schedule, stages};
 
-const ALL: [Options; 6] = [
+const ALL: [Options; 7] = [
     options(true, true, false, false),
     options(true, false, false, false),
     options(false, true, false, false),
     options(false, false, false, false),
     options(true, true, false, true),
     options(true, false, false, true),
+    PACKED,
 ];
+
+/// Packs operands of a few elements.
+const PACKED: Options =
+    Options { thresholds: Thresholds::SMALL, ..options(true, true, true, true) };
 
 const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Options {
     Options { fuse, merge_views, pack, rows, thresholds: Thresholds::USUAL }
@@ -437,6 +442,33 @@ fn matmul_of_inputs_is_one_kernel() {
         &[reshape(&reduce(Op::Add, &binary(Op::Mul, &rows, &columns), &[2]), &[3, 2])],
         1,
     );
+}
+
+#[test]
+fn few_rows_of_a_product_are_copied_so_that_dot_products_are_contiguous() {
+    let kernels = |x: &UOp, y: &UOp| {
+        let [size, rows, columns] =
+            [x.shape().unwrap()[0], x.shape().unwrap()[1], y.shape().unwrap()[0]];
+        let x = expand(&reshape(&permute(x, &[1, 0]), &[rows, 1, size]), &[rows, columns, size]);
+        let y = expand(&reshape(y, &[1, columns, size]), &[rows, columns, size]);
+        let product = reduce(Op::Add, &binary(Op::Mul, &x, &y), &[2]);
+        check_values("product", std::slice::from_ref(&product));
+        schedule(&[product], &PACKED).unwrap().items.len()
+    };
+    // A copy of 3 * 8 elements for 7 * 8; for 5 * 8 they would be too many.
+    assert_eq!(kernels(&f32s(&[8, 3]), &f32s(&[7, 8])), 2);
+    assert_eq!(kernels(&f32s(&[8, 3]), &f32s(&[5, 8])), 1);
+    // Dot products of 3 elements are too short.
+    assert_eq!(kernels(&f32s(&[3, 3]), &f32s(&[7, 3])), 1);
+}
+
+#[test]
+fn rearranged_result_of_several_kernels_is_computed_once() {
+    let x = add(&f32s(&[4, 6]), 1);
+    let turned = reshape(&permute(&x, &[1, 0]), &[4, 6]);
+    let sums = [reduce(Op::Add, &turned, &[1]), reduce(Op::Max, &turned, &[0])];
+    check("two reductions", &sums, 3);
+    check("one of them", &sums[..1], 1);
 }
 
 #[test]

@@ -45,6 +45,9 @@ pub(crate) const GROUP_UNROLL_PART: i64 = 4;
 
 // CPUs with vectors.
 
+/// Most iterations of both loops of a block of transposed elements: half a cache line of floats, so
+/// that a square of them fits the registers.
+pub(crate) const TRANSPOSED: i64 = 8;
 /// Most cuts of a loop where gates change: the edges of a padded axis, or three joints.
 pub(crate) const CUTS_MAX: usize = 3;
 /// Fewest iterations of the longest part of a loop that is cut: a vector.

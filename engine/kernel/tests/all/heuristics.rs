@@ -90,6 +90,13 @@ fn dot_products(rows: i64, columns: i64, depth: i64, target: &'static str) -> Ca
     Case { ast, sizes, target }
 }
 
+/// Makes the transposed of a matrix.
+fn transposed(rows: i64, columns: i64, target: &'static str) -> Case {
+    let value = plain(&[columns, rows]).permute(&[1, 0]).expect("rows");
+    let ast = sink(load(DType::F32, 1, rows * columns, value), &[rows, columns]);
+    Case { ast, sizes: vec![(rows * columns) as usize; 2], target }
+}
+
 /// Makes rows with a column before them and one after.
 fn padded(rows: i64, columns: i64, target: &'static str) -> Case {
     let value = plain(&[rows, columns]).pad(&[(0, 0), (1, 1)]).expect("columns");
@@ -132,6 +139,8 @@ fn opts_of_typical_kernels() {
         ("the same", "matmul 128x24x128", matmul(128, 128, 24, "wgsl")),
         ("a short gating loop is upcast", "pad 1200x3", padded(1200, 3, "opencl")),
         ("cut at the edges, from the last one on", "pad 3x40", padded(3, 40, "vectors")),
+        ("squares of half a cache line", "turn 16x20", transposed(16, 20, "vectors")),
+        ("columns of three", "turn 3x20", transposed(3, 20, "vectors")),
         ("two columns are no vector", "pad 3x2", padded(3, 2, "vectors")),
         ("29 of 32 registers, last rows twice", "matmul 64x16x64", matmul(64, 64, 16, "vectors")),
         ("rows and vectors fit", "matmul 96x16x96", matmul(96, 96, 16, "vectors")),

@@ -9,6 +9,7 @@ use gradiff_graph::AxisKind;
 use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
 use super::cuts::cut_at_gates;
 use super::optimizer::Optimizer;
+use super::transposes::block_transposed;
 use crate::Error;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{ACCUMULATORS, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX};
@@ -18,7 +19,9 @@ use crate::opt::{Loop, Loops, OptOp, Setting};
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     let threads = threads(optimizer);
     cut_at_gates(optimizer)?;
-    vectorize(optimizer, threads)?;
+    if !block_transposed(optimizer)? {
+        vectorize(optimizer, threads)?;
+    }
     if 1 < threads { divide_among_threads(optimizer, threads) } else { Ok(()) }
 }
 

@@ -6,6 +6,7 @@ mod cpu;
 mod cuts;
 mod groups;
 mod optimizer;
+mod transposes;
 
 use gradiff_graph::UOp;
 
