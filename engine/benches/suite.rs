@@ -22,7 +22,7 @@ use limits::{Meter, Unit, quantile};
 const TURN_SECONDS: f64 = 0.05;
 /// Turns of each library.
 const TURNS: usize = 3;
-/// How many of the slowest rows are repeated in the end.
+/// Number of the slowest rows that are repeated in the end.
 const WORST: usize = 20;
 /// Largest difference of the sums of results, in terms of the sum of their sizes.
 const TOLERANCE: f64 = 2e-2;
@@ -289,7 +289,7 @@ impl Python {
     }
 }
 
-/// What was measured of a row.
+/// The measurements of a row.
 struct Measured {
     text: String,
     seconds: f64,
@@ -412,7 +412,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let slower = ratios.iter().filter(|ratio| **ratio < 1.0 / 1.1).count();
         let mean = geometric_mean(ratios.iter().copied());
         println!(
-            "PyTorch takes {mean:.2} times as long in the geometric mean; faster by more than a tenth in {slower} rows"
+            "PyTorch takes {mean:.2} times as long in the geometric mean; it is faster by more than a \
+             tenth in {slower} rows"
         );
     }
     Ok(())

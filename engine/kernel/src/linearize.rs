@@ -5,8 +5,8 @@
 //! more often than necessary. A reduction is an accumulator that is set before its loops, assigned
 //! in them and read after them. Each reduction opens loops of its own; what two of them have in
 //! common is computed in both, and a range may be open twice (a reduction within a reduction over
-//! the same range). Stores are in the order of the sink. If none of their arrays is loaded, they are
-//! in the same outer loops as far as these are equal; else each has a loop nest of its own.
+//! the same range). Stores are in the order of the sink. If none of their arrays is loaded, they
+//! are in the same outer loops as far as these are equal; else each has a loop nest of its own.
 //!
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 

@@ -67,8 +67,8 @@ pub(crate) fn add_prefetches(root: &UOp, large_bytes: u64) -> Result<UOp, Error>
     })
 }
 
-/// Returns whether the index of a store is clamped, as it is in blocks that are shifted inwards: such
-/// blocks are no whole cache lines.
+/// Returns whether the index of a store is clamped, as it is in blocks that are shifted inwards:
+/// such blocks are no whole cache lines.
 fn is_clamped(store: &UOp) -> bool {
     let index = store.src()[0].src().get(1);
     index.is_some_and(|index| index.toposort().iter().any(|node| node.op() == Op::Min))

@@ -31,9 +31,9 @@ pub(crate) fn pack(node: &UOp, new: &UOp, thresholds: &Thresholds) -> Option<UOp
     }
 }
 
-/// Returns the number of the operand that is to be copied with the reduced axes innermost: the other
-/// operand is contiguous along them, so that vector lanes run along them, and has many more
-/// elements than the copy. As the few places of a convolution with many filters.
+/// Returns the number of the operand that is to be copied with the reduced axes innermost: the
+/// other operand is contiguous along them, so that vector lanes run along them, and has many more
+/// elements than the copy. So have the filters of a convolution of few places.
 fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
     let Arg::Reduce(_, axes) = reduction.arg() else { return None };
     let product = &reduction.src()[0];
@@ -51,11 +51,9 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
             && !is_contiguous_along(few, &reduced)
             && copied <= elements(many)
     };
-    (thresholds.pack_row_elements <= row)
-        .then(|| [(0, x, y), (1, y, x)])
-        .into_iter()
-        .flatten()
-        .find_map(|(number, few, many)| fits(few, many).then_some(number))
+    let is_long = thresholds.pack_row_elements <= row;
+    let mut choices = [(0, x, y), (1, y, x)].into_iter();
+    choices.find(|(_, few, many)| is_long && fits(few, many)).map(|(number, ..)| number)
 }
 
 /// Returns whether the elements of an operand along these axes are adjacent, in order.

@@ -71,7 +71,8 @@ pub struct Opt {
     /// The index of the loop in [`Loops::list`](super::Loops::list); 0 for `nolocals`.
     pub axis: usize,
     /// The number of iterations, threads or accumulators; 0 means all iterations of the loop. For
-    /// `cut` the first iteration of the second part, for `swap` the index of the other loop, for `tc` the number of a combination.
+    /// `cut` the first iteration of the second part, for `swap` the index of the other loop, for
+    /// `tc` the number of a combination.
     pub amount: i64,
 }
 

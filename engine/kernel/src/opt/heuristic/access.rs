@@ -138,8 +138,8 @@ pub(super) fn best_lane_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> 
     (0..list.len()).filter_map(key).max().map(|best| best.3)
 }
 
-/// Returns the number of lanes that vectors along a loop have, so that there are few vectors. `None`
-/// if no number fits.
+/// Returns the number of lanes that vectors along a loop have, so that there are few vectors.
+/// `None` if no number fits.
 pub(super) fn lanes(optimizer: &Optimizer<'_>, accesses: &Accesses, info: &Loop) -> Option<i64> {
     let along = accesses.widest_along.iter().find(|(range, _)| *range == info.range);
     let widest_bytes = along.map_or(accesses.widest_bytes, |(_, bytes)| *bytes);

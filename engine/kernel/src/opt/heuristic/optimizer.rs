@@ -78,8 +78,8 @@ impl Optimizer<'_> {
         let number = info.axis.number;
         let block = lanes * vectors;
         if info.size % block != 0 {
-            let is_divisible = |other: &Loop| {
-                other.is_output && other.range != info.range && other.size % threads == 0
+            let is_divisible = |known: &Loop| {
+                known.is_output && known.range != info.range && known.size % threads == 0
             };
             let is_alone = info.is_output && !self.loops.list.iter().any(is_divisible);
             let wide = block.saturating_mul(if is_alone { threads } else { 1 });
