@@ -412,8 +412,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let slower = ratios.iter().filter(|ratio| **ratio < 1.0 / 1.1).count();
         let mean = geometric_mean(ratios.iter().copied());
         println!(
-            "PyTorch takes {mean:.2} times as long in the geometric mean; it is faster by more than a \
-             tenth in {slower} rows"
+            "PyTorch takes {mean:.2} times as long in the geometric mean; in {slower} rows it is \
+             faster by more than a tenth"
         );
     }
     Ok(())
