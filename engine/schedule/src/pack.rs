@@ -45,10 +45,16 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
         varying.map(|axis| shape[axis]).product()
     };
     let [x, y] = [0, 1].map(|operand: usize| &product.src()[operand]);
+    // Lanes may as well run along an output axis of several vectors.
+    let has_lanes = |operand: &UOp| {
+        let mut outputs = (0..shape.len()).filter(|axis| !reduced.contains(axis));
+        outputs.any(|axis| PANEL_WIDTH_MIN <= shape[axis] && is_contiguous_along(operand, &[axis]))
+    };
     let fits = |few: &UOp, many: &UOp| {
         let copied = elements(few).saturating_mul(ROWS_GAIN);
         is_contiguous_along(many, &reduced)
             && !is_contiguous_along(few, &reduced)
+            && !has_lanes(few)
             && copied <= elements(many)
     };
     let is_long = thresholds.pack_row_elements <= row;
