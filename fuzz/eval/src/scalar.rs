@@ -239,6 +239,14 @@ fn cast(x: Constant, to: DType) -> Option<Constant> {
     }
 }
 
+fn is_nearest_to_e(dtype: DType, x: f64) -> bool {
+    match dtype {
+        DType::F32 => x == f64::from(std::f32::consts::E),
+        DType::F64 => x == std::f64::consts::E,
+        _ => false,
+    }
+}
+
 fn floats(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     let values = [0, 1].map(|number| src.get(number).copied().and_then(to_float));
     let number = |value: f64| float(dtype, value);
@@ -252,6 +260,8 @@ fn floats(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
         (Op::Sub, [Some(x), Some(y)], _) => number(x - y),
         (Op::Mul, [Some(x), Some(y)], _) => number(x * y),
         (Op::FDiv, [Some(x), Some(y)], _) => number(x / y),
+        // The float nearest to e stands for e: powers of it are e^y.
+        (Op::Pow, [Some(x), Some(y)], _) if is_nearest_to_e(dtype, x) => number(y.exp()),
         (Op::Pow, [Some(x), Some(y)], _) => number(x.powf(y)),
         // NaN if either is; the second of equal operands, which may be zeros of either sign.
         (Op::Max | Op::Min, [Some(x), Some(y)], [first, second]) => {
@@ -473,6 +483,21 @@ mod tests {
         x == y
             || x.is_nan() && y.is_nan()
             || (x - y).abs() <= 0.01 * x.abs().max(f64::from(f32::MIN_POSITIVE))
+    }
+
+    #[test]
+    fn power_of_the_float_nearest_to_e_is_that_of_e() {
+        for (dtype, e) in
+            [(DType::F32, std::f32::consts::E.into()), (DType::F64, std::f64::consts::E)]
+        {
+            let power = |x: f64| {
+                let src = [Constant::float(dtype, x), Constant::float(dtype, -14.0)];
+                evaluate(Op::Pow, dtype, &src).and_then(to_float).expect("a power")
+            };
+            let rounded = Constant::float(dtype, (-14.0f64).exp());
+            assert_eq!(Some(power(e)), to_float(rounded), "{dtype}");
+            assert!(power(e + 1e-6) > power(e + 2e-6), "{dtype}: e alone is e");
+        }
     }
 
     #[test]

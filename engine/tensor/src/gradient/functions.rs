@@ -241,9 +241,8 @@ const ROWS: [Row; 46] = {
             let mut shape = value.shape().to_vec();
             shape.resize(windows.rank(), 1);
             let is_maximum = windows.cmpeq(&value.reshape(&shape)?)?.and(&is_inside)?;
-            let is_maximum = is_maximum.cast(g.dtype())?;
-            let share = g.reshape(&shape)?.div(&is_maximum.sum_kept(&axes)?)?;
-            call.each(&[&|| is_maximum.mul(&share)])
+            let count = is_maximum.cast(g.dtype())?.sum_kept(&axes)?;
+            call.each(&[&|| shared(&is_maximum, &g.reshape(&shape)?.div(&count)?)])
         }),
         Call("cummax", 2, |call, g| {
             let call = call.buffered(&[0]);
@@ -267,6 +266,12 @@ const ROWS: [Row; 46] = {
     ]
 };
 
+/// The share where an element has one, else 0, so that no share of another extreme is lost if this
+/// one is infinite or NaN.
+fn shared(has_share: &Tensor, share: &Tensor) -> Result<Tensor, Error> {
+    has_share.where_(share, &Tensor::zeros(share.dtype(), &[])?)
+}
+
 /// The gradient with respect to the source of a running maximum: each of the elements up to a
 /// position that equal the maximum there has the same share.
 fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result<Tensor, Error> {
@@ -278,9 +283,8 @@ fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result
     let is_later = position.reshape(&shape)?.cmplt(&position)?;
     let each = moved_last(x, axis as usize)?;
     let is_maximum = each.cmpeq(&value.unsqueeze(-1)?)?.and(&is_later.not()?)?;
-    let is_maximum = is_maximum.cast(g.dtype())?;
-    let share = g.unsqueeze(-1)?.div(&is_maximum.sum(keepdim(-1))?)?;
-    let gradient = is_maximum.mul(&share)?.sum(keepdim(axis))?;
+    let count = is_maximum.cast(g.dtype())?.sum(keepdim(-1))?;
+    let gradient = shared(&is_maximum, &g.unsqueeze(-1)?.div(&count)?)?.sum(keepdim(axis))?;
     gradient.transpose(axis, -1)?.squeeze(-1)
 }
 
