@@ -51,7 +51,7 @@ pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<
 fn is_in_place(nodes: &[UOp]) -> bool {
     let arrays = |op: Op| {
         let accesses = nodes.iter().filter(move |node| node.op() == op);
-        accesses.map(|access| &access.src()[0].src()[0])
+        accesses.filter_map(|access| access.src().first()?.src().first())
     };
     arrays(Op::Store).any(|array| arrays(Op::Load).any(|loaded| loaded == array))
 }
