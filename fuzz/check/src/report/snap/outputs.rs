@@ -43,13 +43,16 @@ enum Data {
     Positive,
     /// Floats from -4 to 4 of full precision, integers of any bits.
     Spread,
+    /// Integers at and beside the integer constants of the earlier kernel, as bounds of indices
+    /// are, one after the other; floats as in `Spread`.
+    Bounds,
     /// NaN, infinities, zeros of both signs, the largest and smallest integers: over seven sets,
     /// each element takes each of these values.
     Edges,
 }
 
 /// The sets of data that kernels are compared on, with their seeds.
-const SETS: [(Data, u64); 14] = [
+const SETS: [(Data, u64); 20] = [
     (Data::SmallIntegers, 1),
     (Data::SmallIntegers, 2),
     (Data::SmallIntegers, 3),
@@ -57,6 +60,12 @@ const SETS: [(Data, u64); 14] = [
     (Data::Positive, 5),
     (Data::Spread, 6),
     (Data::Spread, 7),
+    (Data::Bounds, 0),
+    (Data::Bounds, 1),
+    (Data::Bounds, 2),
+    (Data::Bounds, 3),
+    (Data::Bounds, 4),
+    (Data::Bounds, 5),
     (Data::Edges, 0),
     (Data::Edges, 1),
     (Data::Edges, 2),
@@ -281,13 +290,22 @@ impl<'a> Trial<'a> {
         data: Data,
         seed: u64,
     ) -> Trial<'a> {
+        let constant = |uop: &Instruction| match uop.arg {
+            Arg::Const(value) if value.dtype().is_int() => value.to_int(),
+            _ => None,
+        };
+        let constants = before.uops.iter().filter_map(constant).chain([0]);
+        let mut bounds: Vec<i128> =
+            constants.flat_map(|constant| [constant - 1, constant, constant + 1]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
         let filled = |number: usize, (global, dtype): (Global, DType)| -> Elements {
             let mut random = Random(seed << 32 | number as u64);
             let count = global.size_elements;
             // Seven sets use all edges, in another order for each parameter.
             let first = seed.wrapping_mul(number as u64 + 1);
             let edge = |element: i64| first.wrapping_add(element as u64) as usize;
-            (0..count).map(|n| Some(data.element(dtype, &mut random, edge(n)))).collect()
+            (0..count).map(|n| Some(data.element(dtype, &mut random, edge(n), &bounds))).collect()
         };
         let globals = before.globals().into_iter().enumerate();
         let old: Vec<Elements> = globals.map(|(slot, global)| filled(slot, global)).collect();
@@ -489,12 +507,13 @@ impl Data {
             Data::Negative => "negative data",
             Data::Positive => "positive data",
             Data::Spread => "spread data",
+            Data::Bounds => "bounds",
             Data::Edges => "edges",
         }
     }
 
-    /// An element; `edge` is the number of the edge value, modulo their count.
-    fn element(self, dtype: DType, random: &mut Random, edge: usize) -> Constant {
+    /// An element; `edge` is the number of the edge value or of the bound, modulo their count.
+    fn element(self, dtype: DType, random: &mut Random, edge: usize, bounds: &[i128]) -> Constant {
         const COUNT: usize = 7;
         let bits = random.next();
         let up_to_8 = 1 + i128::from(bits % 8);
@@ -509,7 +528,11 @@ impl Data {
                 Constant::int(dtype, low + i128::from(bits % (9 - low) as u64))
             }
             (Data::Spread, Some(_)) => Constant::from_bits(dtype, bits),
-            (Data::Spread, None) => {
+            (Data::Bounds, Some((low, high))) => {
+                let bound = bounds[edge % bounds.len()];
+                Constant::int(dtype, bound.clamp(low, high))
+            }
+            (Data::Spread | Data::Bounds, None) => {
                 let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
                 Constant::float(dtype, 8.0 * unit - 4.0)
             }
