@@ -278,7 +278,7 @@ impl Python {
     /// Sends a line; returns the numbers of the answer.
     ///
     /// # Errors
-    /// What it says instead.
+    /// The text that it answers instead.
     fn ask(&mut self, line: &str) -> Result<Vec<f64>, String> {
         let input = self.program.stdin.as_mut().ok_or("no pipe")?;
         writeln!(input, "{line}").map_err(|error| error.to_string())?;

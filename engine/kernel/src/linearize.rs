@@ -19,6 +19,7 @@ use crate::accumulators;
 use crate::error::malformed;
 use crate::free::Numbered;
 use crate::globals::globals;
+use crate::nodes::loads_what_it_stores;
 
 /// Linearizes a lowered kernel, a graph over ranges as it is after the last of [`crate::PASSES`].
 ///
@@ -36,7 +37,7 @@ pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<
         linearizer.push(ROOT, Instruction::of(global, SmallVec::new()));
         linearizer.globals.push((global.clone(), linearizer.uops.len() as u32 - 1));
     }
-    let may_share = !is_in_place(&linearizer.nodes);
+    let may_share = !loads_what_it_stores(&linearizer.nodes, |_| true);
     let mut open = ROOT;
     for store in root.src() {
         let outer = if may_share { linearizer.shared_scope(open, store)? } else { ROOT };
@@ -45,15 +46,6 @@ pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<
     }
     linearizer.close(open, ROOT);
     Ok(Linear { name, uops: linearizer.flatten() })
-}
-
-/// Returns whether a kernel loads from an array that it stores to.
-fn is_in_place(nodes: &[UOp]) -> bool {
-    let arrays = |op: Op| {
-        let accesses = nodes.iter().filter(move |node| node.op() == op);
-        accesses.filter_map(|access| access.src().first()?.src().first())
-    };
-    arrays(Op::Store).any(|array| arrays(Op::Load).any(|loaded| loaded == array))
 }
 
 /// The scope outside of all loops.

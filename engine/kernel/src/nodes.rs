@@ -1,7 +1,7 @@
 //! Making of nodes, and rebuilding of graphs node by node.
 
 use gradiff_graph::{Arg, Axis, AxisKind, DType, Dims, Op, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
 use crate::error::malformed;
@@ -14,6 +14,16 @@ pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp
 /// Makes the arg of a `Reduce` by this op.
 pub(crate) fn reduce_arg(op: Op) -> Arg {
     Arg::Reduce(op, Dims::new())
+}
+
+/// Returns whether a kernel loads from one of these arrays that it stores to.
+pub(crate) fn loads_what_it_stores(nodes: &[UOp], is_array: impl Fn(&UOp) -> bool) -> bool {
+    let arrays = |op: Op| {
+        let accesses = nodes.iter().filter(move |node| node.op() == op);
+        accesses.filter_map(|access| access.src().first()?.src().first())
+    };
+    let stored: FxHashSet<&UOp> = arrays(Op::Store).filter(|array| is_array(array)).collect();
+    arrays(Op::Load).any(|array| stored.contains(array))
 }
 
 /// Rebuilds a graph from its nodes in order: `change` gets each old node, and the node over its new

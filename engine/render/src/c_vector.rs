@@ -534,7 +534,7 @@ fn wider(from: DType, to: DType) -> Option<DType> {
         2 => DType::I32,
         _ => return None,
     };
-    let is_wider = between.size_bytes() < to.size_bytes() || to == DType::F32 && between != to;
+    let is_wider = between.size_bytes() < to.size_bytes() || to == DType::F32;
     (from.is_int() && from != DType::Bool && is_wider).then_some(between)
 }
 

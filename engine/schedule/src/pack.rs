@@ -84,8 +84,7 @@ fn with_rows(reduction: &UOp, operand: usize) -> UOp {
     let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
     let outer = (0..shape.len()).filter(|axis| !reduced.contains(axis));
     let order: Vec<usize> = outer.chain(reduced.iter().copied()).collect();
-    let mut inverse = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(new, old)| inverse[*old] = new);
+    let inverse = inverse(&order);
     let once = |axis: usize| (0, if is_invariant(x, axis) { 1 } else { shape[axis] });
     let bounds = Arg::Pairs((0..shape.len()).map(once).collect());
     let node = |op, source: UOp, arg| UOp::new(op, source.dtype(), [source], arg);
@@ -95,6 +94,13 @@ fn with_rows(reduction: &UOp, operand: usize) -> UOp {
     let mut factors = product.src().to_vec();
     factors[operand] = rows;
     reduction.with_src([product.with_src(factors)])
+}
+
+/// The permutation that undoes another.
+fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(new, old)| inverse[*old] = new);
+    inverse
 }
 
 fn permuted(node: UOp, axes: &[usize]) -> UOp {
@@ -273,8 +279,7 @@ impl Contraction {
         let reduced: Vec<usize> = reduced.iter().map(|axis| after_split(*axis)).collect();
         let outer = (0..=shape.len()).filter(|axis| *axis != innermost && !reduced.contains(axis));
         let order: Vec<usize> = outer.chain(reduced.iter().copied()).chain([innermost]).collect();
-        let mut inverse = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(new, old)| inverse[*old] = new);
+        let inverse = inverse(&order);
         let panels = UOp::unary(Op::Contiguous, y.dtype(), permuted(y, &order));
         let full_sizes = split_sizes(shape);
         let y = permuted(panels, &inverse);

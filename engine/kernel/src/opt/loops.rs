@@ -7,6 +7,7 @@ use super::loop_info::{self, Loop};
 use super::matmul::{Matmul, matmuls};
 use crate::cached_rows::cache_bytes;
 use crate::free::{Free, MAX_RANGES};
+use crate::nodes::loads_what_it_stores;
 use crate::{Error, transcendental};
 
 /// The loops of a lowered kernel.
@@ -37,20 +38,10 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let list = loop_info::list(root, &free)?;
     let matmuls = matmuls(&free, &list);
     let (stores, cache_bytes) = (root.src().len(), cache_bytes(&free));
-    let (is_in_place, uop_counts) = (is_in_place(&free), uop_counts(&free));
+    // Rows are cached before they are loaded.
+    let is_in_place = loads_what_it_stores(&free.nodes, |array| array.op() == Op::DefineGlobal);
+    let uop_counts = uop_counts(&free);
     Ok(Loops { list, stores, is_in_place, matmuls, uop_counts, cache_bytes })
-}
-
-/// Returns whether a kernel loads from an array of the caller that it stores to. Rows are cached
-/// before they are loaded.
-fn is_in_place(free: &Free) -> bool {
-    let arrays = |op: Op| {
-        let accesses = free.nodes.iter().filter(move |node| node.op() == op);
-        let arrays = accesses.map(|access| &access.src()[0].src()[0]);
-        arrays.filter(|array| array.op() == Op::DefineGlobal)
-    };
-    let stored: FxHashSet<&UOp> = arrays(Op::Store).collect();
-    arrays(Op::Load).any(|array| stored.contains(array))
 }
 
 /// Estimates the number of uops for the stored values, by the set of loops that they vary in.

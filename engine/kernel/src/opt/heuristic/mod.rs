@@ -1,5 +1,6 @@
 //! Chooses opts by heuristics, from the loops of a kernel and its memory accesses: `cpu.rs` for
-//! CPUs with vectors, `groups.rs` for devices with thread groups.
+//! CPUs with vectors, with `cuts.rs` where gates change and `transposes.rs`; `groups.rs` for
+//! devices with thread groups.
 
 mod access;
 mod cpu;

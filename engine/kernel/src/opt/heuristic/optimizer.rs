@@ -74,7 +74,7 @@ impl Optimizer<'_> {
         lanes: i64,
         vectors: i64,
         threads: i64,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let number = info.axis.number;
         let block = lanes * vectors;
         if info.size % block != 0 {
@@ -87,7 +87,8 @@ impl Optimizer<'_> {
             self.add(OptOp::Overlap, number, if is_long { wide } else { block })?;
         }
         self.add(OptOp::Upcast, number, lanes)?;
-        self.add(OptOp::Upcast, number, vectors)
+        self.add(OptOp::Upcast, number, vectors)?;
+        Ok(())
     }
 
     /// Returns the index of the plain loop of this number.
