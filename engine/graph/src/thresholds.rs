@@ -45,7 +45,7 @@ impl Thresholds {
         pack_products: 1 << 21,
         pack_reuse: 64,
         pack_row_bytes: 2048,
-        pack_row_elements: 128,
+        pack_row_elements: 256,
         padding_reuse: 8,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,

@@ -22,6 +22,6 @@ pub(crate) const PANEL_WHOLE: std::ops::Range<i64> = 9..1024;
 pub(crate) const SCATTERED_STORE: i64 = 4;
 /// Fewest elements of the other operand, in terms of those of a copy that makes an operand of dot
 /// products contiguous.
-pub(crate) const ROWS_GAIN: i64 = 2;
+pub(crate) const ROWS_GAIN: i64 = 3;
 /// Longest windows along the rows of a tile whose padding is not copied: the tile unrolls them.
 pub(crate) const PADDING_WINDOW: i64 = 4;

@@ -455,9 +455,9 @@ fn few_rows_of_a_product_are_copied_so_that_dot_products_are_contiguous() {
         check_values("product", std::slice::from_ref(&product));
         schedule(&[product], &PACKED).unwrap().items.len()
     };
-    // A copy of 3 * 8 elements for 7 * 8; for 5 * 8 they would be too many.
-    assert_eq!(kernels(&f32s(&[8, 3]), &f32s(&[7, 8])), 2);
-    assert_eq!(kernels(&f32s(&[8, 3]), &f32s(&[5, 8])), 1);
+    // A copy of 2 * 8 elements for 6 * 8; for 5 * 8 they would be too many.
+    assert_eq!(kernels(&f32s(&[8, 2]), &f32s(&[6, 8])), 2);
+    assert_eq!(kernels(&f32s(&[8, 2]), &f32s(&[5, 8])), 1);
     // Dot products of 3 elements are too short.
     assert_eq!(kernels(&f32s(&[3, 3]), &f32s(&[7, 3])), 1);
 }

@@ -56,7 +56,9 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
     let cached_rows = row_ranges(free);
     let repeated = repeated_stores(free);
-    let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
+    // The sink computes nothing: stores are independent.
+    let mut together: Vec<u64> =
+        free.nodes.iter().filter(|node| node.op() != Op::Sink).map(bits).collect();
     together.sort_unstable();
     together.dedup();
     let loop_of = |range: &UOp| {

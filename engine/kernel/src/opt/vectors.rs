@@ -84,7 +84,8 @@ impl Candidate<'_> {
 
     /// Returns whether no node depends on both ranges, so that neither is inside the other.
     fn is_independent(&self, other: &Candidate<'_>) -> bool {
-        !self.free.nodes.iter().any(|node| self.varies(node) && other.varies(node))
+        let mut computed = self.free.nodes.iter().filter(|node| node.op() != Op::Sink);
+        !computed.any(|node| self.varies(node) && other.varies(node))
     }
 
     /// Returns the cost of the accesses for each lane, as the heuristics count it; `None` if the
