@@ -1,7 +1,8 @@
-"""The rows of `suite.txt` in PyTorch (eager), on one core.
+"""The rows of `suite.txt` and `gpu.txt` in PyTorch (eager), on the device of the argument, or on one core.
 
 Reads lines: `make ROW` prints the sum and the number of the elements of the result, `run COUNT` the seconds
-of a run of the row, on average over COUNT runs. Answers `none WHY` where that fails."""
+of a run of the row, on average over COUNT runs, `byte COUNT` the seconds to move a byte. Answers `none WHY`
+where that fails."""
 
 import os
 import re
@@ -13,6 +14,7 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 import torch
 import torch.nn.functional as F
 
+DEVICE = sys.argv[1] if 1 < len(sys.argv) else "cpu"
 torch.set_num_threads(1)
 torch.set_grad_enabled(False)
 DTYPES = {
@@ -28,7 +30,7 @@ def tensor(text):
     count = 1
     for size in shape:
         count *= size
-    number = torch.arange(count, dtype=torch.int64) * 7919 % 1000
+    number = torch.arange(count, dtype=torch.int64, device=DEVICE) * 7919 % 1000
     if below:
         found = number * 31 % int(below)
     else:
@@ -122,7 +124,26 @@ def made(row):
     numbers = {key: int(value) for key, value in (word.split("=") for word in words)}
     tensors = [tensor(text) for text in inputs.split()]
     op = OPS[name]
+    torch.backends.cuda.matmul.allow_tf32 = numbers.get("tf32", 0) == 1
+    torch.backends.cudnn.allow_tf32 = numbers.get("tf32", 0) == 1
     return lambda: op(lambda key, default: numbers.get(key, default), *tensors)
+
+
+def seconds_of(run, count):
+    """The seconds of a run, on average."""
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def seconds_of_byte():
+    """The seconds to read or to write a byte, from copies of a gibibyte."""
+    x, y = (torch.ones(1 << 28, device=DEVICE) for _ in range(2))
+    seconds_of(lambda: y.copy_(x), 3)
+    return min(seconds_of(lambda: y.copy_(x), 10) for _ in range(3)) / (2 << 30)
 
 
 def main():
@@ -134,11 +155,10 @@ def main():
                 run = made(rest)
                 found = run()
                 print(float(found.to(torch.float64).sum()), found.numel(), flush=True)
+            elif command == "byte":
+                print(seconds_of_byte(), flush=True)
             else:
-                start = time.perf_counter()
-                for _ in range(int(rest)):
-                    run()
-                print((time.perf_counter() - start) / int(rest), flush=True)
+                print(seconds_of(run, int(rest)), flush=True)
         except Exception as error:
             print("none", type(error).__name__, str(error).split("\n")[0], flush=True)
 

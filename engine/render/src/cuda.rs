@@ -5,7 +5,7 @@
 //! have no arithmetic. Vector accesses are aligned to their size.
 
 use gradiff_graph::tensor_core::TensorCore;
-use gradiff_graph::{AxisKind, Constant, DType, Linear};
+use gradiff_graph::{AxisKind, Constant, DType, Linear, Op};
 
 use crate::Error;
 use crate::code::{Code, Helpers, code, join};
@@ -154,6 +154,12 @@ fn cuda_function(word: &str) -> Option<Code> {
             let as_bfloat = Code::helper("__ushort_as_bfloat16");
             code!("{} bf16_from_bits(unsigned short x) {{ return {}(x); }}", bfloat, as_bfloat)
         }
+        // NVIDIA's assembler (ptxas of CUDA 12 and 13) takes `neg.s16` of -32768, widened, for 32768.
+        // The compiler must not see the sign's extension, else it negates in 16 bits.
+        "wrap_i16" => "short wrap_i16(short x) {\n  unsigned int r;\n  \
+                       asm(\"cvt.s32.s16 %0, %1;\" : \"=r\"(r) : \"r\"((unsigned int)x));\n  \
+                       return (short)r;\n}"
+            .into(),
         "half4" => return Some(long_vector("half4", &half, 4)),
         "half8" => return Some(long_vector("half8", &half, 8)),
         "bfloat4" => return Some(long_vector("bfloat4", &bfloat, 4)),
@@ -307,7 +313,14 @@ impl Dialect for Cuda {
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
-        if alu.lanes == 1 { SCALARS.alu(alu).map(Text::from) } else { None }
+        if alu.lanes != 1 {
+            return None;
+        }
+        let code = SCALARS.alu(alu)?;
+        let is_conversion = matches!(alu.op, Op::Cast | Op::Bitcast) && alu.dtype == DType::I16;
+        let from = alu.from();
+        let is_narrowed = is_conversion && from.is_int() && 16 <= from.bits() && from != alu.dtype;
+        Some(if is_narrowed { Code::call("wrap_i16", &[&code]) } else { code }.into())
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
@@ -355,7 +368,7 @@ fn lvalue(access: &Access) -> Option<Code> {
 
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::{Arg, Axis, Global, Instruction, Op};
+    use gradiff_graph::{Arg, Axis, Global, Instruction};
 
     use super::*;
 
