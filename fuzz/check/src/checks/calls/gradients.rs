@@ -96,6 +96,9 @@ pub(super) fn gradients(draw: &mut Draw) -> Result<(), String> {
     }
     let parts = same.gradients_if_used(&weights, &[&leaf, &x]).map_err(problem)?;
     let [by_leaf, direct] = &parts[..] else { return Err(format!("{label}: {parts:?}")) };
+    if by_leaf.is_none() && !starts_with_x {
+        return Err(format!("{label}: it begins with a leaf, but has no gradient by it"));
+    }
     let through = match by_leaf {
         Some(by_leaf) => path.gradients_if_used(by_leaf, &[&x]).map_err(problem)?.remove(0),
         None => None,

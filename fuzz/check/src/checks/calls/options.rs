@@ -13,14 +13,14 @@ use gradiff::{Engine, Error, Plan, Tensor, keepdim};
 use super::Draw;
 
 /// Number of plans of a check.
-const PLANS: usize = 4;
+const PLANS: usize = 3;
 /// Maximal number of ops of a graph.
-const OPS_MAX: usize = 5;
+const OPS_MAX: usize = 4;
 
 /// The data that the graphs are over.
 struct Data {
     square: Tensor,
-    other: Tensor,
+    factor: Tensor,
 }
 
 impl Data {
@@ -31,20 +31,20 @@ impl Data {
             let numbers: Vec<f32> = (0..size * size).map(number).collect();
             Tensor::from_slice(&[size, size], &numbers)
         };
-        Ok(Data { square: tensor()?, other: tensor()? })
+        Ok(Data { square: tensor()?, factor: tensor()? })
     }
 
     /// Returns a new tensor that is computed by these ops.
     fn computed(&self, ops: &[usize]) -> Result<Tensor, Error> {
-        let other = &self.other;
+        let factor = &self.factor;
         ops.iter().try_fold(self.square.clone(), |x, op| match op {
-            0 => x.matmul(other),
-            1 => x.mul(other)?.add(&self.square),
-            2 => x.sum(keepdim(1))?.expand(x.shape())?.sub(other),
+            0 => x.matmul(factor),
+            1 => x.mul(factor)?.add(&self.square),
+            2 => x.sum(keepdim(1))?.expand(x.shape())?.sub(factor),
             3 => x.transpose(0, 1)?.mul(4),
             4 => x.max(keepdim(0))?.expand(x.shape())?.add(&x),
             5 => x.pad(&[(1, 0), (0, 0)], 0)?.shrink(&[(0, x.shape()[0]), (0, x.shape()[1])]),
-            6 => x.mul(other)?.sum(keepdim(0))?.add(&x),
+            6 => x.mul(factor)?.sum(keepdim(0))?.add(&x),
             _ => x.flip(&[0])?.div(3),
         })
     }
