@@ -485,6 +485,25 @@ mod tests {
     use super::*;
     use gradiff_gen::{SeedChoices, ViewConfig, views};
 
+    #[test]
+    fn padded_sequences_are_moved() {
+        let mut draw = Draw::new(0);
+        let mut singles = 0;
+        for _ in 0..1000 {
+            let (case, turn) = grown(&mut draw);
+            let lifted = lift(&case, Some(turn));
+            check_lifted(&lifted).unwrap_or_else(|why| panic!("{case:?} {why}"));
+            let is_variable = |(begin, _): &(SInt, SInt)| begin.as_number().is_none();
+            singles += usize::from(match &lifted.ops[..] {
+                [.., Movement::Shrink(bounds), Movement::Reshape(to)] => {
+                    to.is_empty() && bounds.iter().any(is_variable)
+                }
+                _ => false,
+            });
+        }
+        assert!(20 < singles, "{singles} of 1000 are single elements at a variable offset");
+    }
+
     /// Squares and products occur in the final sizes of sequences, and most operations are lifted.
     #[test]
     fn squares_and_products_of_variables_are_moved() {
