@@ -9,10 +9,12 @@ mod chain;
 mod copies;
 mod devices;
 mod folds;
+mod gradients;
 mod intervals;
 mod limits;
 mod memories;
 mod nodes;
+mod options;
 mod rows;
 mod rules;
 mod sizes;
@@ -20,6 +22,7 @@ mod stores;
 mod uniform;
 mod values;
 mod views;
+mod windows;
 
 pub use chain::check_chain;
 pub(crate) use folds::wrong_fold;
@@ -61,7 +64,7 @@ pub fn crate_of_calls(problem: &str) -> Crate {
         // What searches find is kept on disk.
         () if is_from("searches") && check_runtime().is_err() => Crate::Runtime,
         () if is_from("texts of rules") => Crate::Rewrite,
-        () if is_from("views near the limit") => Crate::View,
+        () if is_from("views near the limit") || is_from("stacks of views") => Crate::View,
         () if ["folds", "intervals", "nodes of tensor level", "sizes with variables"]
             .into_iter()
             .any(is_from) =>

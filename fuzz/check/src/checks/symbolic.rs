@@ -62,6 +62,11 @@ fn grown(draw: &mut Draw) -> (ViewOps, usize) {
     ops.push(ViewOp::Pad(pads));
     shape[axis] += before + after;
     flip(draw, &mut ops, shape.len());
+    if draw.one_in(4) {
+        let padding = (axis, before, before + buffer[axis]);
+        ops.extend(single(draw, &shape, padding));
+        return (ViewOps { shape: buffer, ops }, draw.below(5));
+    }
     if draw.one_in(3) && shape.len() == 2 {
         ops.push(ViewOp::Permute(vec![1, 0]));
         shape.swap(0, 1);
@@ -85,6 +90,32 @@ fn grown(draw: &mut Draw) -> (ViewOps, usize) {
         ops.push(ViewOp::Reshape(vec![split.iter().product()]));
     }
     (ViewOps { shape: buffer, ops }, draw.below(5))
+}
+
+/// Operations that keep a single element of a padded shape, as a shape without axes: an element
+/// next to an end of the axis or of its padding. The padding is the axis, the index at which it
+/// ends and that at which it begins again.
+fn single(
+    draw: &mut Draw,
+    shape: &[usize],
+    (axis, end, begin): (usize, usize, usize),
+) -> [ViewOp; 3] {
+    let (mut shape, mut near) = (shape.to_vec(), vec![end, begin, shape[axis]]);
+    if draw.one_in(3) {
+        let inner: usize = shape[axis + 1..].iter().product();
+        near.iter_mut().for_each(|at| *at *= inner);
+        shape = vec![shape.iter().product()];
+    }
+    let element = |at: usize, size: usize| (at.min(size - 1), at.min(size - 1) + 1);
+    let mut ranges = Vec::new();
+    for (number, size) in shape.iter().enumerate() {
+        let at = match number == axis || shape.len() == 1 {
+            true => (draw.pick(&near) + draw.below(3)).saturating_sub(1),
+            false => draw.below(*size),
+        };
+        ranges.push(element(at, *size));
+    }
+    [ViewOp::Reshape(shape), ViewOp::Shrink(ranges), ViewOp::Reshape(Vec::new())]
 }
 
 /// Checks a lifted sequence with padding by numbers, and by expressions if there is padding.
@@ -453,6 +484,25 @@ fn bound(movement: &Movement<SInt>, value: &dyn Fn(&Variable) -> i64) -> ViewOp 
 mod tests {
     use super::*;
     use gradiff_gen::{SeedChoices, ViewConfig, views};
+
+    #[test]
+    fn padded_sequences_are_moved() {
+        let mut draw = Draw::new(0);
+        let mut singles = 0;
+        for _ in 0..1000 {
+            let (case, turn) = grown(&mut draw);
+            let lifted = lift(&case, Some(turn));
+            check_lifted(&lifted).unwrap_or_else(|why| panic!("{case:?} {why}"));
+            let is_variable = |(begin, _): &(SInt, SInt)| begin.as_number().is_none();
+            singles += usize::from(match &lifted.ops[..] {
+                [.., Movement::Shrink(bounds), Movement::Reshape(to)] => {
+                    to.is_empty() && bounds.iter().any(is_variable)
+                }
+                _ => false,
+            });
+        }
+        assert!(20 < singles, "{singles} of 1000 are single elements at a variable offset");
+    }
 
     /// Squares and products occur in the final sizes of sequences, and most operations are lifted.
     #[test]

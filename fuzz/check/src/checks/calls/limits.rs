@@ -85,19 +85,19 @@ pub(super) fn shapes(draw: &mut Draw) -> Result<(), String> {
 }
 
 /// The shape, if a tensor may have it.
-fn legal(shape: &[i64]) -> Option<Vec<i64>> {
+pub(super) fn legal(shape: &[i64]) -> Option<Vec<i64>> {
     wide(&shape.iter().map(|size| i128::from(*size)).collect::<Vec<_>>())
 }
 
 /// The shape of these sizes, if a tensor may have it.
-fn wide(shape: &[i128]) -> Option<Vec<i64>> {
+pub(super) fn wide(shape: &[i128]) -> Option<Vec<i64>> {
     let sizes = shape.iter().filter(|size| **size != 0);
     let product = sizes.fold(1i128, |product, size| product.saturating_mul(*size));
     (product <= PRODUCT_MAX).then(|| shape.iter().map(|size| *size as i64).collect())
 }
 
 /// Makes a call, which must give a tensor of the expected shape, or a refusal; returns the tensor.
-fn judge(
+pub(super) fn judge(
     call: &str,
     expected: Option<Vec<i64>>,
     work: impl FnOnce() -> Result<Tensor, Error>,

@@ -7,8 +7,8 @@ use gradiff_corpus::{
 };
 
 use super::{
-    Call, Draw, Expected, Row, copies, devices, folds, intervals, limits, memories, name_of, nodes,
-    rules, sizes, stores, uniform, values, views,
+    Call, Draw, Expected, Row, copies, devices, folds, gradients, intervals, limits, memories,
+    name_of, nodes, options, rules, sizes, stores, uniform, values, views, windows,
 };
 use crate::backends::translate;
 
@@ -16,7 +16,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 57] = [
+pub(super) const ROWS: [(&str, Row); 62] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -69,6 +69,11 @@ pub(super) const ROWS: [(&str, Row); 57] = [
     ("sizes with variables", Row::Check(sizes::sizes)),
     ("shapes near the limit", Row::Check(limits::shapes)),
     ("views near the limit", Row::Check(views::views)),
+    ("gradients of computed tensors", Row::Check(gradients::gradients)),
+    ("changed options", Row::Check(options::options)),
+    ("windows near the limit", Row::Check(windows::windows)),
+    ("stacks of views", Row::Check(windows::stacks)),
+    ("long axes", Row::Check(windows::long_axes)),
     ("memories", Row::Check(memories::memories)),
     ("launches", Row::Check(memories::launches)),
     ("launched often", Row::Check(memories::launched_often)),

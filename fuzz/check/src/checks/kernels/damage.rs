@@ -32,8 +32,13 @@ pub(super) fn check(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     }
     check_name(kernel, draw)?;
     judge(kernel, draw).map_err(|problem| format!("{problem}\n{}", text_of(kernel)))?;
-    for _ in 0..CHANGES {
-        let changed = changed(kernel, draw);
+    for number in 0..CHANGES {
+        let mut changed = changed(kernel, draw);
+        // A second change may hide the first: a loop in the wrong position is refused at its end,
+        // too, unless that is gone.
+        if number % 4 == 0 {
+            changed = self::changed(&changed, draw);
+        }
         judge(&changed, draw).map_err(|problem| format!("{problem}\n{}", text_of(&changed)))?;
     }
     Ok(())
@@ -156,7 +161,7 @@ fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
     let mut kernel = kernel.clone();
     let at = draw.below(kernel.uops.len());
     let donor = draw.below(kernel.uops.len());
-    match draw.below(10) {
+    match draw.below(13) {
         0 => kernel.uops[at].dtype = dtype(draw),
         1 => kernel.uops[at].lanes = draw.pick(&[0, 1, 2, 3, 4, 8, 16, 64, 255]),
         2 => kernel.uops[at].op = OPS[draw.below(OPS.len())].op,
@@ -172,6 +177,9 @@ fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
         6 => kernel.uops[at].arg = similar_arg(&kernel.uops[at], draw),
         7 => source(&mut kernel, at, draw.one_in(4), draw),
         8 => insert(&mut kernel, at, draw),
+        9 => remove(&mut kernel, at),
+        10 => relocate(&mut kernel, at, donor),
+        11 => repeat_range(&mut kernel, draw),
         _ => {
             // A field of a uop of a rare op.
             let rare = kernel.uops.iter().position(|uop| {
@@ -221,6 +229,51 @@ fn insert(kernel: &mut Linear, at: usize, draw: &mut Draw) {
             *source -= u32::from(draw.one_in(2));
         }
     }
+}
+
+/// Removes a uop, usually the end of a loop. Its users have its first source instead.
+fn remove(kernel: &mut Linear, at: usize) {
+    let ends = |uop: &Instruction| uop.op == Op::EndRange;
+    let at = kernel.uops[at..].iter().position(ends).map_or(at, |end| at + end);
+    if kernel.uops.len() == 1 {
+        return;
+    }
+    let removed = kernel.uops.remove(at);
+    let replacement = removed.src.first().copied().unwrap_or(0);
+    for source in kernel.uops[at..].iter_mut().flat_map(|uop| &mut uop.src) {
+        match *source as usize {
+            user if user == at => *source = replacement,
+            user if at < user => *source -= 1,
+            _ => {}
+        }
+    }
+}
+
+/// Moves a uop to another position; sources stay the same uops.
+fn relocate(kernel: &mut Linear, from: usize, to: usize) {
+    let moved = kernel.uops.remove(from);
+    kernel.uops.insert(to, moved);
+    let mut positions: Vec<usize> = (0..kernel.uops.len()).collect();
+    let position = positions.remove(from);
+    positions.insert(to, position);
+    for source in kernel.uops.iter_mut().flat_map(|uop| &mut uop.src) {
+        let found = positions.iter().position(|before| *before == *source as usize);
+        *source = found.map_or(*source, |found| found as u32);
+    }
+}
+
+/// Inserts another range, of a drawn kind, that nothing ends: often within a loop.
+fn repeat_range(kernel: &mut Linear, draw: &mut Draw) {
+    let Some(first) = kernel.uops.iter().position(|uop| uop.op == Op::Range) else { return };
+    let mut added = kernel.uops[first].clone();
+    if draw.one_in(2) {
+        added.arg = similar_arg(&added, draw);
+    }
+    let at = first + 1 + draw.below(kernel.uops.len() - first);
+    for source in kernel.uops[at..].iter_mut().flat_map(|uop| &mut uop.src) {
+        *source += u32::from(at <= *source as usize);
+    }
+    kernel.uops.insert(at, added);
 }
 
 /// An arg similar to that of the uop.

@@ -1,0 +1,151 @@
+//! Gradients with respect to computed tensors, against gradients with respect to data.
+//!
+//! In: a drawn chain y of ops on x, and a drawn function f of y, x or both. The expected gradient
+//! with respect to y is that of f with data of the same values in the place of y; that with respect
+//! to x has the part that flows through y added. All values are small integers, so floats are exact
+//! in any order of summation.
+
+use gradiff::{Engine, Error, Tensor, keepdim};
+
+use super::Draw;
+
+/// Limit of the absolute values of elements: products of two are still exact.
+const MAGNITUDE_MAX: f64 = 1e6;
+/// Numbers of ops of a chain and of a function.
+const CHAIN_MAX: usize = 3;
+const FUNCTION_MAX: usize = 4;
+
+/// An op on a running value, by number, with an axis or a factor.
+type Op = (usize, i64);
+
+fn drawn(draw: &mut Draw, limit: usize) -> Vec<Op> {
+    (0..1 + draw.below(limit)).map(|_| (draw.below(9), draw.below(4) as i64)).collect()
+}
+
+/// Applies an op to the running value; `first` and `second` are operands of its shape.
+fn apply(value: &Tensor, op: Op, first: &Tensor, second: &Tensor) -> Result<Tensor, Error> {
+    let (kind, number) = op;
+    let axis = number % 2;
+    match kind {
+        0 => value.mul(2 + number),
+        1 => value.add(number),
+        2 => value.mul(first),
+        3 => value.add(second),
+        4 => first.sub(value),
+        5 => value.flip(&[axis]),
+        6 => value.sum(keepdim(axis))?.expand(value.shape()),
+        7 => value.relu(),
+        _ => value.mul(value)?.add(second),
+    }
+}
+
+/// Returns f(y, x): drawn ops that begin with y, or with x.
+fn function(y: &Tensor, x: &Tensor, starts_with_x: bool, ops: &[Op]) -> Result<Tensor, Error> {
+    let start = if starts_with_x { x } else { y };
+    ops.iter().try_fold(start.clone(), |value, op| apply(&value, *op, y, x))
+}
+
+fn elements(tensor: &Tensor) -> Result<Vec<f64>, Error> {
+    Engine::new("interp")?.realize(&[tensor])?;
+    tensor.to_vec::<f64>()
+}
+
+fn sum(x: Option<&Tensor>, y: Option<&Tensor>) -> Result<Option<Vec<f64>>, Error> {
+    match (x, y) {
+        (Some(x), Some(y)) => elements(&x.add(y)?).map(Some),
+        (x, y) => x.or(y).map(elements).transpose(),
+    }
+}
+
+/// Draws a computed tensor and a function of it, and compares the gradients.
+pub(super) fn gradients(draw: &mut Draw) -> Result<(), String> {
+    let problem = |error: Error| error.to_string();
+    let shape = [1 + draw.below(3) as i64, 1 + draw.below(4) as i64];
+    let count = (shape[0] * shape[1]) as usize;
+    let mut data = || -> Result<Tensor, Error> {
+        let numbers: Vec<f64> = (0..count).map(|_| draw.below(7) as f64 - 3.0).collect();
+        Tensor::from_slice(&shape, &numbers)
+    };
+    let (x, weights) = (data().map_err(problem)?, data().map_err(problem)?);
+    let (chain, ops) = (drawn(draw, CHAIN_MAX), drawn(draw, FUNCTION_MAX));
+    let starts_with_x = draw.one_in(4);
+    let chained = || chain.iter().try_fold(x.clone(), |y, op| apply(&y, *op, &x, &x));
+    let y = chained().map_err(problem)?;
+    // A tensor that is marked is found even after it has been realised.
+    let is_marked = draw.one_in(3);
+    if is_marked {
+        y.requires_grad_(true).map_err(problem)?;
+    }
+    let f = function(&y, &x, starts_with_x, &ops).map_err(problem)?;
+    let label = format!(
+        "gradients of {ops:?} (from x: {starts_with_x}) of {chain:?} of {shape:?}, marked: \
+         {is_marked}"
+    );
+    // The same computation as y, which is not realised.
+    let path = chained().map_err(problem)?;
+    let values = elements(&path.contiguous()).map_err(problem)?;
+    let leaf = Tensor::from_slice(&shape, &values).map_err(problem)?;
+    let same = function(&leaf, &x, starts_with_x, &ops).map_err(problem)?;
+    let f_values = elements(&same.contiguous()).map_err(problem)?;
+    if values.iter().chain(&f_values).any(|value| MAGNITUDE_MAX < value.abs()) {
+        return Ok(());
+    }
+    // Of tensors that are computed alike, each has the derivatives of all.
+    if same.uop().order().contains(&&y.uop()) {
+        return Ok(());
+    }
+    let parts = same.gradients_if_used(&weights, &[&leaf, &x]).map_err(problem)?;
+    let [by_leaf, direct] = &parts[..] else { return Err(format!("{label}: {parts:?}")) };
+    if by_leaf.is_none() && !starts_with_x {
+        return Err(format!("{label}: it begins with a leaf, but has no gradient by it"));
+    }
+    let through = match by_leaf {
+        Some(by_leaf) => path.gradients_if_used(by_leaf, &[&x]).map_err(problem)?.remove(0),
+        None => None,
+    };
+    let total = sum(direct.as_ref(), through.as_ref()).map_err(problem)?;
+    let mut by_y = sum(by_leaf.as_ref(), None).map_err(problem)?;
+    if draw.one_in(3) {
+        let before = y.uop();
+        Engine::new("interp").and_then(|engine| engine.realize(&[&y])).map_err(problem)?;
+        if y.uop() == x.uop() {
+            // It moves no element of x, so that it is x itself now.
+            return Ok(());
+        }
+        if !is_marked && y.uop() != before {
+            by_y = None;
+        }
+    }
+    let (targets, expected) = match draw.below(4) {
+        0 => (vec![&y], vec![by_y]),
+        1 => (vec![&y, &x], vec![by_y, total]),
+        2 => (vec![&x, &y], vec![total, by_y]),
+        _ => (vec![&y, &x, &y], vec![by_y.clone(), total, by_y]),
+    };
+    let found = f.gradients_if_used(&weights, &targets).map_err(problem)?;
+    let found: Result<Vec<_>, Error> =
+        found.iter().map(|gradient| sum(gradient.as_ref(), None)).collect();
+    let found = found.map_err(problem)?;
+    if found != expected {
+        return Err(format!("{label}: {found:?}, expected {expected:?}"));
+    }
+    // A gradient that is asked for by name is refused if it is none.
+    let is_legal = expected.iter().all(Option::is_some);
+    match f.gradient_by(&weights, &targets) {
+        Ok(_) if is_legal => Ok(()),
+        Err(Error::Invalid(message)) if !is_legal && !message.is_empty() => Ok(()),
+        answer => Err(format!("{label}: gradient_by gives {answer:?}, expected {expected:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_of_computed_tensors_are_right() {
+        for seed in 0..300 {
+            gradients(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+}
