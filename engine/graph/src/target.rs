@@ -173,6 +173,7 @@ const EMULATED_CORES: &[&str] =
 /// A CUDA GPU from sm_80 on, programmed in CUDA C.
 const CUDA: Target = Target {
     groups: Some(CUDA_GROUPS),
+    fma: true,
     shifts: true,
     vectors: Vectors { half_lanes: 8, ..QUADS },
     tensor_cores: CUDA_CORES,

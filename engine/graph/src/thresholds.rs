@@ -22,6 +22,9 @@ pub struct Thresholds {
     /// Reads of each element from which on a copy that includes the padding is worth it, as its
     /// loads need no gates.
     pub padding_reuse: i64,
+    /// Elements of a reduction to one element from which on it is divided into two kernels on
+    /// devices with groups.
+    pub split_elements: i64,
     /// Elements of the output up to which a reduction is divided among the threads of a group.
     pub group_reduce_elements: i64,
     /// Iterations of output loops that must be left for threads when each thread runs several.
@@ -47,6 +50,7 @@ impl Thresholds {
         pack_row_bytes: 2048,
         pack_row_elements: 256,
         padding_reuse: 8,
+        split_elements: 1 << 15,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
         cache_min_additions: 12,
@@ -64,6 +68,7 @@ impl Thresholds {
         pack_row_bytes: 16,
         pack_row_elements: 4,
         padding_reuse: 2,
+        split_elements: 16,
         group_reduce_elements: 16,
         group_iterations_left: 8,
         cache_min_additions: 1,

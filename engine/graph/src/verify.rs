@@ -256,7 +256,8 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
             let has_dependency = src.get(1).is_none_or(is_dependency);
             is_index(&src[0]) && src[0].dtype() == node.dtype() && has_dependency
         }
-        (Op::Barrier, _) => src.iter().all(|store| store.op() == Op::Store),
+        // Stores, and the loops that they are in.
+        (Op::Barrier, _) => src.iter().all(|uop| matches!(uop.op(), Op::Store | Op::Range)),
         (Op::Store, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == src[1].dtype(),
         (Op::Store, _) => is_index(&src[0]) && src[0].dtype() == src[1].dtype(),
         (Op::Range, _) => src[0].dtype() == node.dtype() && node.dtype().is_int(),

@@ -6,7 +6,9 @@ use crate::free::Free;
 
 /// Returns whether a kernel caches inputs.
 pub(crate) fn has_cache(nodes: &[UOp]) -> bool {
-    nodes.iter().any(|node| node.op() == Op::DefineLocal)
+    // Arrays that threads share come with barriers.
+    let has = |op| nodes.iter().any(|node| node.op() == op);
+    has(Op::DefineLocal) && !has(Op::Barrier)
 }
 
 /// Iterates over the stores into the cache arrays of a kernel.

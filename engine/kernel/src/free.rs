@@ -104,6 +104,12 @@ impl Numbered {
                     1 << (ranges.len() - 1)
                 }
                 Op::Reduce => join(&sources[..1]) & !join(&sources[1..]),
+                // It ends the loops of the stores before it.
+                Op::Barrier => {
+                    let is_range = |source: &&u32| nodes[**source as usize].op() == Op::Range;
+                    let ranges = sources.iter().filter(is_range).copied();
+                    join(&sources) & !join(&ranges.collect::<SmallVec<[u32; 4]>>())
+                }
                 Op::Assign => join(&sources[1..]) & !join(&sources[..1]),
                 Op::View | Op::ReduceAxis | Op::Iota => {
                     return Err(malformed(format!("{} after lowering", node.op())));

@@ -23,6 +23,7 @@ mod interval;
 mod legalize;
 mod linearize;
 mod lower;
+mod merge_loads;
 mod name;
 mod narrow;
 mod nodes;

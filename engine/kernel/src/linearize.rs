@@ -11,7 +11,7 @@
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 
 use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Instruction, Linear, Op, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -72,6 +72,8 @@ enum Task {
     Visit(u32, u32),
     /// Emit the node; its sources have been emitted.
     Emit(u32, u32),
+    /// Close the loops from `inner` up to `at`.
+    CloseLoops { inner: u32, at: u32 },
     /// Assign the accumulator of the reduction `node` its next value, which has been emitted in
     /// `inner`, and close the loops up to `at`.
     Close { node: u32, inner: u32, at: u32, accumulator: u32 },
@@ -94,6 +96,8 @@ struct Linearizer {
     accumulator_count: i64,
     /// True if the kernel has barriers; if not, local arrays are private to a thread.
     has_barrier: bool,
+    /// The stores before which their barrier has waited for readers.
+    staging: FxHashSet<u32>,
 }
 
 /// Makes a uop of the op, type and arg of a node.
@@ -121,6 +125,7 @@ impl Linearizer {
             emitted: FxHashMap::default(),
             constants: Vec::new(),
             accumulator_count: 0,
+            staging: FxHashSet::default(),
             has_barrier: nodes.iter().any(|node| node.op() == Op::Barrier),
             nodes,
         })
@@ -186,6 +191,7 @@ impl Linearizer {
                         self.emit(node, at)?;
                     }
                 }
+                Task::CloseLoops { inner, at } => self.close(inner, at),
                 Task::Close { node, inner, at, accumulator } => {
                     self.assign(node, inner, accumulator)?;
                     self.close(inner, at);
@@ -202,6 +208,9 @@ impl Linearizer {
             return Ok(());
         }
         let uop = &self.nodes[node as usize];
+        if uop.op() == Op::Barrier && uop.src().iter().any(|source| source.op() == Op::Range) {
+            return self.visit_staging(node, at, tasks);
+        }
         if uop.op() != Op::Assign {
             tasks.push(Task::Emit(node, at));
             let sources = self.src[node as usize].iter().rev();
@@ -231,6 +240,27 @@ impl Linearizer {
         self.emitted.insert((before, inner), accumulator);
         tasks.push(Task::Close { node, inner, at, accumulator });
         tasks.push(Task::Visit(next, inner));
+        Ok(())
+    }
+
+    /// Visits the stores before a barrier, each in those of the barrier's loops that it depends on.
+    fn visit_staging(&mut self, node: u32, at: u32, tasks: &mut Vec<Task>) -> Result<(), Error> {
+        self.wait_for_readers(at);
+        tasks.push(Task::Emit(node, at));
+        let is_range = |source: &u32| self.nodes[*source as usize].op() == Op::Range;
+        let (ranges, stores): (Vec<u32>, Vec<u32>) =
+            self.src[node as usize].iter().partition(|source| is_range(source));
+        for store in stores.into_iter().rev() {
+            let mut inner = at;
+            for range in &ranges {
+                if self.free[*range as usize] & self.free[store as usize] != 0 {
+                    inner = self.open(*range, inner)?;
+                }
+            }
+            self.staging.insert(store);
+            tasks.push(Task::CloseLoops { inner, at });
+            tasks.push(Task::Visit(store, inner));
+        }
         Ok(())
     }
 
@@ -276,7 +306,8 @@ impl Linearizer {
             sources.iter().map(|source| self.value(*source, at)).collect::<Result<_, Error>>()?;
         let array = uop.src().first().and_then(|address| address.src().first());
         let is_local = array.is_some_and(|array| array.op() == Op::DefineLocal);
-        if self.has_barrier && uop.op() == Op::Store && is_local {
+        let is_awaited = self.staging.contains(&node);
+        if self.has_barrier && uop.op() == Op::Store && is_local && !is_awaited {
             self.wait_for_readers(at);
         }
         let position = self.push(at, Instruction::of(&uop, sources));

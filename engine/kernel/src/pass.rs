@@ -14,8 +14,8 @@ use crate::error::malformed;
 use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
-    Error, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
-    prefetch, reassociate, shape,
+    Error, contract, expand, fragments, legalize, linearize, lower as index, merge_loads, name,
+    narrow, prefetch, reassociate, shape,
 };
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
@@ -145,6 +145,11 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
         name: "fragments",
         promise: "one wmma gives all elements of a matrix product that a thread holds",
         run: |linear, _| fragments::join(linear),
+    },
+    Pass {
+        name: "merge-loads",
+        promise: "loads of adjacent elements are loads of vectors, if the target has no others",
+        run: |linear, ctx| Ok(merge_loads::merge(linear, &ctx.target)),
     },
 ];
 

@@ -23,11 +23,12 @@ mod parts;
 mod pass;
 mod realize;
 mod rows;
+mod split;
 mod tuning;
 mod views;
 
 use gradiff_graph::target::Thresholds;
-use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
+use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, Target, UOp};
 
 pub use error::Error;
 pub use parts::{Part, Parts};
@@ -51,15 +52,19 @@ pub struct Options {
     /// True if reductions over the same rows share a kernel, together with the elementwise ops that
     /// combine their results with the rows.
     pub rows: bool,
-    /// The minimum sizes of operands that are packed.
+    /// True if long reductions to few elements are divided into two kernels, which sums floats in
+    /// another order.
+    pub split: bool,
+    /// The minimum sizes of operands that are packed, and of reductions that are split.
     pub thresholds: Thresholds,
 }
 
 impl Options {
     /// Returns these options with packing and row kernels enabled if the target is a CPU with
-    /// vectors, and disabled otherwise.
-    pub fn suited(self, has_vectors: bool) -> Options {
-        Options { pack: has_vectors, rows: has_vectors, ..self }
+    /// vectors, and split reductions if it has groups of threads; disabled otherwise.
+    pub fn suited(self, target: &Target) -> Options {
+        let has_vectors = target.is_vector_cpu();
+        Options { pack: has_vectors, rows: has_vectors, split: target.groups.is_some(), ..self }
     }
 }
 
@@ -70,6 +75,7 @@ impl Default for Options {
             merge_views: true,
             pack: false,
             rows: false,
+            split: false,
             thresholds: Thresholds::USUAL,
         }
     }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 
 use crate::views::Viewed;
 use crate::{
-    Error, Item, Options, Schedule, buffer_of, fold, kernels, memory, pack, realize, views,
+    Error, Item, Options, Schedule, buffer_of, fold, kernels, memory, pack, realize, split, views,
 };
 
 /// A row of [`PASSES`].
@@ -44,6 +44,18 @@ pub const PASSES: &[Pass] = &[
         promise: "movement ops are one View node over their source",
         run: |state, options| {
             state.viewed = views::convert(&state.outputs, options)?;
+            Ok(())
+        },
+        result: |state| state.viewed.outputs.clone(),
+    },
+    Pass {
+        name: "split",
+        promise: "no long reduction to few elements leaves a device with groups idle",
+        run: |state, options| {
+            if options.split && options.fuse {
+                let thresholds = &options.thresholds;
+                state.replace(options, |_, new| split::split(new, thresholds))?;
+            }
             Ok(())
         },
         result: |state| state.viewed.outputs.clone(),

@@ -23,5 +23,10 @@ pub(crate) const SCATTERED_STORE: i64 = 4;
 /// Fewest elements of the other operand, in terms of those of a copy that makes an operand of dot
 /// products contiguous.
 pub(crate) const ROWS_GAIN: i64 = 3;
+/// Most elements of the output of the first of two kernels that a long reduction is divided into: a
+/// few groups for each multiprocessor of a large device.
+pub(crate) const GROUPS: i64 = 1024;
+/// The least of them, for each element of the whole result: fewer are not worth a kernel.
+pub(crate) const GROUPS_MIN: i64 = 4;
 /// Longest windows along the rows of a tile whose padding is not copied: the tile unrolls them.
 pub(crate) const PADDING_WINDOW: i64 = 4;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gradiff_graph::{Arg, BoundedLinear, Buffer, Op, Target, UOp};
 use gradiff_kernel::{Opt, Strategy};
+use gradiff_rewrite::Mode;
 use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -125,7 +126,7 @@ impl Engine {
     pub fn set_target(&mut self, target: Target) {
         self.target = target;
         self.kernel.opts = Strategy::Heuristic;
-        self.schedule = self.schedule.suited(target.is_vector_cpu());
+        self.schedule = self.schedule.suited(&target);
     }
 
     /// Plans the kernels that compute `tensors`, and binds the tensors to the buffers that these
@@ -158,7 +159,12 @@ impl Engine {
 
     /// Schedules and lowers nodes.
     fn planned(&self, nodes: &[UOp], settings: &Arc<str>) -> Result<(Plan, Vec<UOp>), Error> {
-        let schedule = gradiff_schedule::schedule(nodes, &self.schedule)?;
+        let keeps_order = self.kernel.rewrite.mode == Mode::Strict;
+        let options = gradiff_schedule::Options {
+            split: self.schedule.split && !keeps_order,
+            ..self.schedule
+        };
+        let schedule = gradiff_schedule::schedule(nodes, &options)?;
         let mut plan = Plan::default();
         for item in schedule.items {
             let key = Key::new(&item.ast, settings);

@@ -241,7 +241,9 @@ impl Evaluation<'_> {
     fn load_shared(&self, node: &UOp, size_elements: i64) -> Result<Array, String> {
         let (address, before) = (address_of(&node.src()[0])?, &node.src()[1..]);
         let stores: Vec<UOp> = match before.first().map(UOp::op) {
-            Some(Op::Barrier) => before[0].src().to_vec(),
+            Some(Op::Barrier) => {
+                before[0].src().iter().filter(|src| is_store(src)).cloned().collect()
+            }
             _ => before.iter().flat_map(UOp::toposort).filter(is_store).collect(),
         };
         for store in &stores {

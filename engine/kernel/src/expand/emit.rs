@@ -80,12 +80,16 @@ impl Emitter<'_> {
             };
             let (last, trip_count) = (self.dims.ranges[bit].end, self.dims.ranges[bit].count);
             if self.dims.ranges[bit].kind != AxisKind::Unroll {
+                let around = self.lanes.as_ref().map(|lanes| lanes.axis.bit);
                 if let Some(lanes) = self.lanes.as_mut().filter(|lanes| lanes.bits >> bit & 1 == 1)
                 {
                     lanes.axis.bit = bit;
                 }
                 self.emit_lane_numbers(bit);
                 self.walk(position + 1, last, upcast | 1 << bit);
+                if let (Some(lanes), Some(around)) = (self.lanes.as_mut(), around) {
+                    lanes.axis.bit = around;
+                }
             } else {
                 for counter in 0..trip_count {
                     self.counters[bit] = counter;

@@ -34,7 +34,7 @@ pub(super) struct VectorAxis {
 
 /// The ranges of the lanes, and the required forms of each uop.
 pub(super) struct Lanes {
-    /// The ranges (bits); none is inside another one.
+    /// The ranges (bits); nothing varies along two of them.
     pub(super) bits: u64,
     /// The range that is being emitted, and the number of lanes.
     pub(super) axis: VectorAxis,
@@ -47,8 +47,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Returns the lanes of the ranges of kind `Vector`; `None` if there are none. Those inside
-    /// another one, or of another length, are unrolled.
+    /// Returns the lanes of the ranges of kind `Vector`; `None` if there are none. Those along
+    /// which something varies together with another one, or of another length, are unrolled.
     pub(super) fn of(dims: &Dims<'_>, varies: &[u64], vectors: Vectors) -> Option<Lanes> {
         let of_kind = |kind: AxisKind| {
             let is_it = move |bit: &usize| {
@@ -71,22 +71,25 @@ impl Lanes {
         let rows = rows_of(bits[0]).map(candidate);
         let mut lanes = candidate(bits[0]).lanes(rows.as_ref());
         for bit in &bits[1..] {
-            if lanes.are_separate(dims, *bit) {
+            if lanes.are_separate(dims, varies, *bit) {
                 lanes.merge(&candidate(*bit).lanes(None), varies);
             }
         }
         Some(lanes)
     }
 
-    /// Returns whether a range has as many iterations as there are lanes, and is separate from all
-    /// ranges of the lanes.
-    fn are_separate(&self, dims: &Dims<'_>, bit: usize) -> bool {
+    /// Returns whether a range has as many iterations as there are lanes, and nothing varies along
+    /// it and along another range of the lanes.
+    fn are_separate(&self, dims: &Dims<'_>, varies: &[u64], bit: usize) -> bool {
         let range = &dims.ranges[bit];
         let mut lane_bits = (0..dims.ranges.len()).filter(|bit| self.bits >> bit & 1 == 1);
         range.count == self.axis.count
-            && lane_bits.all(|bit| {
-                let lane_range = &dims.ranges[bit];
-                lane_range.end < range.start || range.end < lane_range.start
+            && lane_bits.all(|lane_bit| {
+                let lane_range = &dims.ranges[lane_bit];
+                let both = 1 << lane_bit | 1 << bit;
+                lane_range.end < range.start
+                    || range.end < lane_range.start
+                    || varies.iter().all(|varies| varies & both != both)
             })
     }
 

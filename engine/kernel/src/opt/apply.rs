@@ -6,7 +6,7 @@ use super::legal::{check, padded_size};
 use super::loop_info::Loop;
 use super::loops::{Loops, loops};
 use super::replace::{Replacement, replace};
-use super::{Opt, OptOp, Setting, tensor_cores};
+use super::{Opt, OptOp, Setting, stage, tensor_cores};
 use crate::Error;
 use crate::accumulators::identity;
 use crate::nodes::{map_nodes, range};
@@ -55,6 +55,7 @@ pub(super) fn apply_to(
         OptOp::GroupTop => split(info, &new(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, info, amount),
         OptOp::Overlap => return shift_inwards(root, info, amount),
+        OptOp::Stage => return stage::apply(root, loops, info, amount, setting),
         OptOp::Cut => return cut(root, info, amount, next_number),
         OptOp::Tc => {
             let chosen = tensor_cores::check(loops, info, opt.amount, setting);
@@ -76,7 +77,7 @@ pub(super) fn apply_to(
 /// Splits the range of a loop into an outer and an inner one: the range is `outer*size + inner`,
 /// where `size` is the trip count of the inner one. `new`, of trip count `amount`, becomes the
 /// outer range if `is_outer`, else the inner one.
-fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
+pub(super) fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
     let dtype = info.range.dtype();
     let rest = info.size / amount;
     if rest == 1 {

@@ -2,14 +2,15 @@
 //! the output loops become the grid of the launch.
 //!
 //! Each thread reduces its part, stores the result into its element of a local array and waits at a
-//! barrier; then each thread reduces all elements. One of the threads stores the final result.
+//! barrier; then each thread reduces all elements. If they are many it does so in two steps, with a
+//! second array between them. One of the threads stores the final result.
 
 use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Sources, UOp};
-use rustc_hash::FxHashMap;
 
 use super::loop_info::Loop;
 use super::loops::{Loops, loops as loops_of};
 use super::replace::{Replacement, replace};
+use super::tuning::TWICE_DIVIDED_MIN;
 use crate::Error;
 use crate::context::Context;
 use crate::free::Free;
@@ -50,7 +51,8 @@ fn reduce_in_local_memory(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
     threads.sort_by_key(|info| info.axis.number);
     let upcast = |info: &&Loop| info.axis.kind == AxisKind::Upcast && info.is_output;
     let upcast: Vec<&Loop> = loops.list.iter().filter(upcast).collect();
-    let mut reducer = GroupReducer { next_number: loops.next_number(), arrays: 0 };
+    let arrays = root.toposort().iter().filter(|node| node.op() == Op::DefineLocal).count();
+    let mut reducer = GroupReducer { next_number: loops.next_number(), arrays };
     let groups: Vec<&Loop> =
         threads.iter().copied().filter(|info| info.axis.kind == AxisKind::Group).collect();
     let order = root.toposort();
@@ -112,14 +114,42 @@ impl GroupReducer {
         };
         let value = reduction.src()[0].clone();
         let partial = if sequential.is_empty() { value } else { reduce(value, sequential) };
-        let mut loop_of_thread: FxHashMap<UOp, UOp> = FxHashMap::default();
-        let mut ranges = Vec::new();
-        for info in over {
-            let range = range(info.size, info.range.dtype(), AxisKind::Loop, self.next_number);
-            self.next_number += 1;
-            loop_of_thread.insert(info.range.clone(), range.clone());
-            ranges.push(range);
+        // Dimensions of the array in which partial results are exchanged.
+        let at = |found: &[(UOp, UOp)], info: &Loop| {
+            let found = found.iter().find(|(range, _)| *range == info.range);
+            found.map_or(info.range.clone(), |(_, counter)| counter.clone())
+        };
+        let mut partial = partial;
+        if let Some((info, inner)) = divided_twice(over) {
+            let counter = self.range(info, info.size / inner);
+            let int = |value| UOp::int(info.range.dtype(), value);
+            let rest = UOp::binary(Op::FloorMod, info.range.clone(), int(inner));
+            let thread = UOp::binary(Op::Mul, counter.clone(), int(inner));
+            let thread = UOp::binary(Op::Add, thread, rest);
+            let others = [(info.range.clone(), thread)];
+            partial =
+                reduce(self.exchange(partial, dims, &|info| at(&others, info)), vec![counter]);
         }
+        let size = |info: &Loop| match divided_twice(over) {
+            Some((_, inner)) => inner,
+            None => info.size,
+        };
+        let threads: Vec<(UOp, UOp)> =
+            over.iter().map(|info| (info.range.clone(), self.range(info, size(info)))).collect();
+        let load = self.exchange(partial, dims, &|info| at(&threads, info));
+        reduce(load, threads.into_iter().map(|(_, counter)| counter).collect())
+    }
+
+    /// Returns a new loop with the type of a thread's range.
+    fn range(&mut self, info: &Loop, size: i64) -> UOp {
+        self.next_number += 1;
+        range(size, info.range.dtype(), AxisKind::Loop, self.next_number - 1)
+    }
+
+    /// Stores the value of each thread into its element of a local array of these dimensions;
+    /// returns the element that another thread, given by its counters, has stored.
+    fn exchange(&mut self, value: UOp, dims: &[&Loop], thread: &dyn Fn(&Loop) -> UOp) -> UOp {
+        let dtype = value.dtype();
         let size_elements = dims.iter().map(|info| info.size).product();
         let local = Arg::Local(Local { number: self.arrays, size_elements });
         self.arrays += 1;
@@ -133,11 +163,22 @@ impl GroupReducer {
             UOp::new(Op::Index, dtype, [array.clone(), index], Arg::None)
         };
         let stored = address(&|info| info.range.clone());
-        let store = UOp::new(Op::Store, DType::Void, [stored, partial], Arg::None);
+        let store = UOp::new(Op::Store, DType::Void, [stored, value], Arg::None);
         let barrier = UOp::new(Op::Barrier, DType::Void, [store], Arg::None);
-        let loaded =
-            address(&|info| loop_of_thread.get(&info.range).unwrap_or(&info.range).clone());
-        let load = UOp::new(Op::Load, dtype, [loaded, barrier], Arg::None);
-        reduce(load, ranges)
+        UOp::new(Op::Load, dtype, [address(thread), barrier], Arg::None)
     }
+}
+
+/// Returns the loop of threads whose partial results are reduced in two steps, and the threads that
+/// have the results of the first one: a thread reads the square root of their number twice. `None`
+/// if there are few threads or several loops of them.
+fn divided_twice<'a>(over: &[&'a Loop]) -> Option<(&'a Loop, i64)> {
+    let [info] = over else { return None };
+    let inner = 1 << (info.size.checked_ilog2()? / 2);
+    (TWICE_DIVIDED_MIN <= info.size && info.size % inner == 0).then_some((*info, inner))
+}
+
+/// Returns the local arrays in which the partial results of a reduction are exchanged.
+pub(super) fn array_count(threads: i64) -> i64 {
+    if TWICE_DIVIDED_MIN <= threads { 2 } else { 1 }
 }

@@ -7,7 +7,7 @@ use super::limits::{at_most, fits, groups_of};
 use super::loop_info::Loop;
 use super::loops::{Loops, loops};
 use super::tuning::{STORES_MAX, THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
-use super::{Opt, OptOp, Setting, tensor_cores};
+use super::{Opt, OptOp, Setting, stage, tensor_cores};
 use crate::Error;
 
 /// Checks that an opt is legal for a kernel with these loops.
@@ -26,6 +26,7 @@ fn check_opt(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String
     if opt.op == OptOp::NoLocals {
         return check_no_locals(loops, setting);
     }
+    ensure(!loops.is_staged, || "the operands of the kernel are staged".to_owned())?;
     let info = loops.list.get(opt.axis).ok_or_else(|| match loops.list.len() {
         0 => "the kernel has no loops".to_owned(),
         count => format!("the kernel has loops 0 to {}", count - 1),
@@ -45,6 +46,11 @@ fn check_opt(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String
         format!("{} iterations by {amount}: both must be 2 or more", info.size)
     })?;
     match opt.op {
+        OptOp::Stage => {
+            let size = info.size;
+            ensure(size % amount == 0, || format!("{size} is not a multiple of {amount}"))?;
+            stage::check(loops, info, amount, setting)
+        }
         OptOp::PadTo => check_padding(info.size, amount),
         OptOp::Overlap => check_overlap(loops, info, amount, setting),
         _ => check_split(loops, info, Opt { amount, ..opt }, setting),
@@ -118,7 +124,8 @@ fn check_split(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Re
     };
     ensure(is_allowed, || format!("{} takes {kinds}", opt.op.name()))?;
     let is_group = matches!(opt.op, OptOp::Group | OptOp::GroupTop);
-    let over_threads = if is_group { info.reductions.len() } else { 0 };
+    let loops_of_each = super::groups::array_count(amount) as usize;
+    let over_threads = if is_group { loops_of_each * info.reductions.len() } else { 0 };
     loops.have_room(usize::from(amount < size) + over_threads)?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
         let uops = loops.unrolled_uops(info, amount);

@@ -6,6 +6,7 @@ use gradiff_graph::target::Groups;
 use gradiff_graph::{AxisKind, DType};
 
 use super::Setting;
+use super::groups::array_count;
 use super::loop_info::Loop;
 use super::loops::Loops;
 
@@ -73,7 +74,11 @@ pub(super) fn fits(
     let arrays: BTreeMap<usize, DType> = divided.flat_map(|info| info.reductions.clone()).collect();
     let element_bytes = |dtype: &DType| (dtype.size_bytes() as i64).max(groups.element_bytes);
     let upcast = loops.count(AxisKind::Upcast) * if kind == AxisKind::Upcast { amount } else { 1 };
-    let bytes = count * upcast * arrays.values().map(element_bytes).sum::<i64>();
+    let group_amount = if kind == AxisKind::Group { amount } else { 1 };
+    let group = loops.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
+    let group = group.map(|info| info.size).chain([group_amount]).max().unwrap_or(1);
+    let bytes =
+        count * upcast * array_count(group) * arrays.values().map(element_bytes).sum::<i64>();
     if groups.local_bytes < bytes {
         let limit = groups.local_bytes;
         return Err(format!("{bytes} bytes of local memory, at most {limit} are possible"));

@@ -20,6 +20,12 @@ pub struct Loops {
     pub stores: usize,
     /// True if it loads from an array of the caller that it stores to.
     pub(super) is_in_place: bool,
+    /// True if it has arrays in local memory.
+    pub(super) has_local_arrays: bool,
+    /// True if threads copy elements to local memory before a barrier.
+    pub(super) is_staged: bool,
+    /// The reductions, by number.
+    pub(super) reductions: Vec<UOp>,
     /// The candidates for tensor cores.
     pub matmuls: Vec<Matmul>,
     /// Estimated number of uops for the stored values, by the set of loops (bits) that they vary
@@ -41,7 +47,21 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     // Rows are cached before they are loaded.
     let is_in_place = loads_what_it_stores(&free.nodes, |array| array.op() == Op::DefineGlobal);
     let uop_counts = uop_counts(&free);
-    Ok(Loops { list, stores, is_in_place, matmuls, uop_counts, cache_bytes })
+    let of_op = |op| free.nodes.iter().filter(move |node| node.op() == op);
+    let has_local_arrays = of_op(Op::DefineLocal).next().is_some();
+    let is_staged = of_op(Op::Barrier).next().is_some();
+    let reductions = of_op(Op::Reduce).cloned().collect();
+    Ok(Loops {
+        list,
+        stores,
+        is_in_place,
+        has_local_arrays,
+        is_staged,
+        reductions,
+        matmuls,
+        uop_counts,
+        cache_bytes,
+    })
 }
 
 /// Estimates the number of uops for the stored values, by the set of loops that they vary in.

@@ -17,6 +17,7 @@ mod loops;
 mod matmul;
 mod ops;
 mod replace;
+mod stage;
 mod tensor_cores;
 pub(crate) mod tuning;
 mod vectors;

@@ -36,11 +36,14 @@ pub enum OptOp {
     /// Computes a matrix product, whose sum runs over this loop, by the tensor cores of a warp of
     /// threads. `amount` is the number of a combination of a tensor core and a product.
     Tc,
+    /// Copies what the threads of a group load in `amount` iterations of a reduced loop into local
+    /// memory first; excludes further opts.
+    Stage,
 }
 
 impl OptOp {
     /// All kinds.
-    pub const ALL: [OptOp; 12] = [
+    pub const ALL: [OptOp; 13] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Thread,
@@ -53,12 +56,13 @@ impl OptOp {
         OptOp::GroupTop,
         OptOp::NoLocals,
         OptOp::Tc,
+        OptOp::Stage,
     ];
 
     /// Returns its name in the text form.
     pub fn name(self) -> &'static str {
         let names = ["upcast", "unroll", "thread", "padto", "overlap", "cut", "swap", "local"];
-        let names = names.into_iter().chain(["group", "grouptop", "nolocals", "tc"]);
+        let names = names.into_iter().chain(["group", "grouptop", "nolocals", "tc", "stage"]);
         names.into_iter().nth(self as usize).unwrap_or_default()
     }
 }

@@ -25,10 +25,23 @@ pub(crate) const LANES_MAX: i64 = 64;
 
 /// Threads of a group that output loops fill: enough warps to hide latencies, and several groups
 /// for each multiprocessor.
-pub(crate) const GROUP_THREADS: i64 = 128;
-/// Limits of a matrix times a vector: threads that share a row, so that they read adjacent
-/// elements; rows of a group; rows of a thread, which share its elements of the vector.
-pub(crate) const MATVEC: [i64; 3] = [8, 4, 4];
+pub(crate) const GROUP_THREADS: i64 = 256;
+/// Threads that run together, whose accesses are fast if they are adjacent.
+pub(crate) const SIMD: i64 = 32;
+/// Shortest reduction that is divided among threads though there are outputs enough.
+pub(crate) const DIVIDED_MIN: i64 = 64;
+/// Rows beyond which a reduction of contiguous elements is divided among [`SIMD`] threads only, and
+/// a group reduces several rows.
+pub(crate) const MANY_ROWS: i64 = 1 << 15;
+/// Outputs up to which 16 threads, and up to which 8, reduce a column: fewer leave the device idle.
+pub(crate) const FEW_COLUMNS: i64 = 1 << 14;
+/// See [`FEW_COLUMNS`].
+pub(crate) const MANY_COLUMNS: i64 = 1 << 17;
+/// Shortest innermost loop that is padded to a multiple of the threads of a group.
+pub(crate) const PADDED_MIN: i64 = 64;
+/// Fewest threads of a reduction whose results are reduced in two steps: a thread reads 16 instead
+/// of 64 of them, and waits once more.
+pub(crate) const TWICE_DIVIDED_MIN: i64 = 64;
 /// Output loops up to this size that gates depend on are upcast, so that the gates are known.
 pub(crate) const GATED_MAX: i64 = 7;
 /// Number of upcast values of a thread from which on no more loops are upcast: more loads would be
@@ -42,6 +55,19 @@ pub(crate) const LEFT_PER_THREAD: i64 = 4;
 pub(crate) const GROUP_UNROLL_MAX: i64 = 128;
 /// Iterations by which longer reductions are unrolled, for the same.
 pub(crate) const GROUP_UNROLL_PART: i64 = 4;
+
+/// Fewest groups for large tiles: as many as a large device has multiprocessors.
+pub(crate) const LEAST_GROUPS: i64 = 128;
+/// Fewest rows and columns of a product whose operands are copied to local memory: those of a tile.
+pub(crate) const STAGED_MIN: i64 = 64;
+/// Summands of a block of such a product: more take more memory, fewer wait more often.
+pub(crate) const STAGED_DEPTH: i64 = 16;
+/// Most elements of a tile that threads copy to local memory.
+pub(crate) const TILE_MAX: i64 = 1 << 14;
+/// Most tiles of a kernel: the operands of a product, and a bias.
+pub(crate) const STAGED_MAX: usize = 3;
+/// Most copies of a thread that are under way together.
+pub(crate) const COPIES_MAX: i64 = 16;
 
 // CPUs with vectors.
 

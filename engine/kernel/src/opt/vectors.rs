@@ -88,8 +88,8 @@ impl Candidate<'_> {
         !computed.any(|node| self.varies(node) && other.varies(node))
     }
 
-    /// Returns the cost of the accesses for each lane, as the heuristics count it; `None` if the
-    /// lanes gain nothing.
+    /// Returns the cost of the accesses for each lane, as the heuristics count it, or how little is
+    /// saved if only loads and stores have lanes; `None` if the lanes gain nothing.
     fn cost(&self) -> Option<i64> {
         let accesses =
             self.free.nodes.iter().filter(|node| matches!(node.op(), Op::Load | Op::Store));
@@ -106,7 +106,7 @@ impl Candidate<'_> {
             cost = cost.saturating_add(weight * each);
             saving = saving.saturating_add(weight * saved);
         }
-        (0 < saving).then_some(cost)
+        (0 < saving).then_some(if self.vectors.alu { cost } else { -saving })
     }
 
     /// Returns whether an access of all lanes at an address is that of a vector: contiguous,

@@ -395,8 +395,8 @@ impl BackendRow {
             _ => target,
         };
         if self.opts == Opts::Heuristic {
-            let target = configuration.target;
-            configuration.schedule = configuration.schedule.suited(target.is_vector_cpu());
+            configuration.schedule = configuration.schedule.suited(&configuration.target);
+            configuration.schedule.split &= self.mode != Mode::Strict;
         }
         configuration.target.thresholds = self.thresholds;
         configuration.schedule.thresholds = self.thresholds;

@@ -16,6 +16,8 @@ use crate::stride::stride;
 /// A load or store.
 pub(super) struct Access {
     pub(super) is_store: bool,
+    /// The type of the element.
+    dtype: DType,
     /// The number of times it runs, in terms of those of nodes outside of reductions.
     weight: i64,
     /// The stride of the index along each range it depends on, if that is constant.
@@ -90,7 +92,7 @@ impl Accesses {
             let strides = index_ranges.map(|range| (range.clone(), stride(range))).collect();
             let is_store = node.op() == Op::Store;
             let weight = if is_store { 1 } else { free.weight(index) };
-            Access { is_store, weight, strides, gates }
+            Access { is_store, dtype: index.dtype(), weight, strides, gates }
         };
         let list = free.nodes.iter().filter(is_access).map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
@@ -111,6 +113,13 @@ impl Accesses {
         let widest_along = widest_along.collect();
         let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
         Ok(Accesses { list, widest_bytes, widest_along, has_halves })
+    }
+
+    /// Returns the most lanes that a vector of each accessed type can have, at least 1.
+    pub(super) fn lanes(&self, optimizer: &Optimizer<'_>) -> i64 {
+        let vectors = optimizer.setting.target.vectors;
+        let lanes = self.list.iter().map(|access| vectors.lanes_of(access.dtype));
+        lanes.min().unwrap_or(1).max(1)
     }
 }
 

@@ -9,14 +9,15 @@ use super::access::{Access, Accesses, best_lane_loop};
 use super::optimizer::{Optimizer, divisor};
 use crate::Error;
 use crate::opt::tuning::{
-    GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART, LEFT_PER_THREAD, MATVEC,
-    UPCAST_VALUES,
+    DIVIDED_MIN, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART,
+    LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS, PADDED_MIN, SIMD, STAGED_DEPTH,
+    STAGED_MIN, UPCAST_VALUES,
 };
 use crate::opt::{Loop, Loops, Matmul, OptOp};
 
 /// Chooses the opts for a device with groups.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
-    if use_tensor_cores(optimizer)? || divide_matvec(optimizer)? {
+    if use_tensor_cores(optimizer)? || stage_product(optimizer)? {
         return Ok(());
     }
     let threads = divide_reduction(optimizer)?;
@@ -49,49 +50,86 @@ fn leaves_enough(optimizer: &Optimizer<'_>, amount: i64) -> bool {
     needed <= iterations_left(&optimizer.loops) / amount
 }
 
-/// Divides the product of a matrix, contiguous along the reduction, and a vector: threads read a
-/// row together, and each uses its elements of the vector for several rows.
-fn divide_matvec(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
-    let [threads, group_rows, thread_rows] = MATVEC;
+/// Divides a reduction among threads; returns the number of threads.
+fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     let accesses = Accesses::of(&optimizer.root)?;
     let list = &optimizer.loops.list;
-    let outputs: Vec<&Loop> = list.iter().filter(is_output).collect();
-    let reduced: Vec<&Loop> = list.iter().filter(is_reduced).collect();
-    let loads: Vec<&Access> = accesses.list.iter().filter(|access| !access.is_store).collect();
-    let ([reduced], [x, y]) = (reduced.as_slice(), loads.as_slice()) else { return Ok(false) };
-    let is_vector = |load: &Access| outputs.iter().all(|info| load.stride(&info.range) == Some(0));
-    let matrix = match (is_vector(x), is_vector(y)) {
-        (true, false) => y,
-        (false, true) => x,
-        _ => return Ok(false),
+    let Some(reduced) = list.iter().filter(is_reduced).max_by_key(|info| info.size).cloned() else {
+        return Ok(1);
     };
-    let rows = outputs.iter().find(|info| {
-        let varies = matrix.stride(&info.range).is_none_or(|stride| stride != 0);
-        varies && info.size % (group_rows * thread_rows) == 0
+    let outputs: Vec<&Loop> = list.iter().filter(is_output).collect();
+    let loads = || accesses.list.iter().filter(|access| !access.is_store);
+    // A load of each element once: nothing is gained by computing several outputs in a thread.
+    let is_streamed =
+        |load: &&Access| outputs.iter().all(|info| load.stride(&info.range) != Some(0));
+    let streamed = loads().find(is_streamed).filter(|_| DIVIDED_MIN <= reduced.size);
+    let columns = streamed.and_then(|load| {
+        outputs.iter().find(|info| load.stride(&info.range) == Some(1) && SIMD <= info.size)
     });
-    let is_contiguous = matrix.stride(&reduced.range) == Some(1);
-    let Some(rows) = rows.filter(|_| is_contiguous) else { return Ok(false) };
-    let (reduced, rows) = (reduced.axis.number, rows.axis.number);
-    if !optimizer.add(OptOp::Group, reduced, threads)? {
-        return Ok(false);
+    let number = reduced.axis.number;
+    match (streamed, columns) {
+        (Some(load), None) if load.stride(&reduced.range) == Some(1) => {
+            let lanes = accesses.lanes(optimizer);
+            divide_rows(optimizer, &reduced, lanes)
+        }
+        (Some(_), Some(columns)) => {
+            let columns = columns.axis.number;
+            divide_columns(optimizer, number, columns)
+        }
+        _ => {
+            let limit = optimizer.setting.target.thresholds.group_reduce_elements;
+            let is_small = 16 <= reduced.size && iterations_left(&optimizer.loops) <= limit;
+            let amounts: &[i64] = if is_small { &[256, 64, 32, 16] } else { &[] };
+            Ok(optimizer.add_first_legal(OptOp::Group, number, amounts)?.unwrap_or(1))
+        }
     }
-    optimizer.add(OptOp::Local, rows, group_rows)?;
-    optimizer.add(OptOp::Upcast, rows, thread_rows)?;
-    Ok(true)
 }
 
-/// Divides the longest reduction among threads, if the output is small; returns the number of
-/// threads.
-fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
-    let longest = optimizer.loops.list.iter().filter(is_reduced).max_by_key(|info| info.size);
-    let limit = optimizer.setting.target.thresholds.group_reduce_elements;
-    match longest.map(|info| (info.axis.number, info.size)) {
-        Some((number, size)) if 16 <= size && iterations_left(&optimizer.loops) <= limit => {
-            let amounts = [256, 64, 32, 16];
-            Ok(optimizer.add_first_legal(OptOp::GroupTop, number, &amounts)?.unwrap_or(1))
+/// Divides a reduction of contiguous elements among adjacent threads, each of which loads vectors:
+/// among a few for each of several rows if there are many rows, else among all of a group.
+fn divide_rows(optimizer: &mut Optimizer<'_>, reduced: &Loop, lanes: i64) -> Result<i64, Error> {
+    let rows = iterations_left(&optimizer.loops);
+    let number = reduced.axis.number;
+    let is_wide = MANY_ROWS < rows || reduced.size < GROUP_THREADS * 2;
+    let amounts: &[i64] = if is_wide { &[SIMD, 16] } else { &[GROUP_THREADS, 128, 64, SIMD, 16] };
+    let vector = divisor(reduced.size, lanes).unwrap_or(1);
+    let divides = |amount: &&i64| reduced.size % (vector * **amount) == 0;
+    match amounts.iter().find(divides) {
+        Some(_) if vector != 1 => {
+            optimizer.add(OptOp::Unroll, number, vector)?;
         }
-        _ => Ok(1),
+        Some(_) => {}
+        None => {
+            optimizer.add(OptOp::PadTo, number, amounts[0])?;
+        }
     }
+    let Some(threads) = optimizer.add_first_legal(OptOp::Group, number, amounts)? else {
+        return Ok(1);
+    };
+    if vector == 1 {
+        optimizer.add_first_legal(OptOp::Unroll, number, &[GROUP_UNROLL_PART])?;
+    }
+    Ok(threads)
+}
+
+/// Divides a reduction of elements that are contiguous along an output loop among threads, if the
+/// output alone has too few.
+fn divide_columns(optimizer: &mut Optimizer<'_>, reduced: i64, columns: i64) -> Result<i64, Error> {
+    let outputs = iterations_left(&optimizer.loops);
+    let amounts: &[i64] = match outputs {
+        ..=FEW_COLUMNS => &[16, 8, 4],
+        ..=MANY_COLUMNS => &[8, 4],
+        _ => return Ok(1),
+    };
+    let Some(threads) = optimizer.add_first_legal(OptOp::Group, reduced, amounts)? else {
+        return Ok(1);
+    };
+    optimizer.add(OptOp::Unroll, reduced, GROUP_UNROLL_PART)?;
+    if optimizer.index_of(columns).is_some_and(|at| optimizer.loops.list[at].size % SIMD != 0) {
+        optimizer.add(OptOp::PadTo, columns, SIMD)?;
+    }
+    optimizer.add(OptOp::Local, columns, SIMD)?;
+    Ok(threads * SIMD)
 }
 
 /// Upcasts short output loops that gates depend on, if enough iterations are left; returns the
@@ -115,8 +153,7 @@ fn upcast_gating_loops(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
 /// Upcasts adjacent elements for vector loads and stores; returns the number of lanes.
 fn upcast_lanes(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     let accesses = Accesses::of(&optimizer.root)?;
-    let vectors = optimizer.setting.target.vectors;
-    let lanes = vectors.lanes.min(i64::from(vectors.bytes) / accesses.widest_bytes);
+    let lanes = accesses.lanes(optimizer);
     let Some(index) = best_lane_loop(optimizer, &accesses) else { return Ok(1) };
     let lane_loop = &optimizer.loops.list[index];
     let (number, amount) = (lane_loop.axis.number, divisor(lane_loop.size, lanes));
@@ -172,6 +209,7 @@ fn unroll(optimizer: &mut Optimizer<'_>, values: i64) -> Result<(), Error> {
 }
 
 /// Fills the group: with adjacent elements first, then with loops along which threads share loads.
+/// A long innermost loop of an odd size is padded.
 fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Error> {
     let accesses = Accesses::of(&optimizer.root)?;
     let shares_load = |info: &Loop| {
@@ -186,10 +224,16 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
         .collect();
     let Some(innermost) = order.iter().map(|(_, number)| *number).max() else { return Ok(()) };
     order.sort_unstable_by_key(|(shares, number)| (*number == innermost, *shares, *number));
+    let is_alone = order.len() == 1;
     for (_, number) in order.into_iter().rev().take(3) {
-        let amounts: Vec<i64> = [32, 16, 8, 4, 3, 2]
+        let size = optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size);
+        let most = if is_alone { GROUP_THREADS } else { SIMD };
+        if number == innermost && threads == 1 && PADDED_MIN <= size && size % SIMD != 0 {
+            optimizer.add(OptOp::PadTo, number, most)?;
+        }
+        let amounts: Vec<i64> = [256, 128, 64, 32, 16, 8, 4, 3, 2]
             .into_iter()
-            .filter(|amount| threads * amount <= GROUP_THREADS)
+            .filter(|amount| *amount <= most && threads * amount <= GROUP_THREADS)
             .collect();
         threads *= optimizer.add_first_legal(OptOp::Local, number, &amounts)?.unwrap_or(1);
     }
@@ -199,15 +243,10 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
 /// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles,
 /// so that fragments are reused, and puts a few warps into a group. Returns whether it does.
 fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
-    let Loops { list, matmuls, .. } = &optimizer.loops;
-    let mut largest: Vec<[i64; 3]> = matmuls.iter().map(Matmul::numbers).collect();
-    largest.sort_by_key(|numbers| {
-        let is_dim = |info: &&Loop| numbers.contains(&info.axis.number);
-        let sizes = list.iter().filter(is_dim).map(|info| info.size);
-        std::cmp::Reverse(sizes.fold(1, i64::saturating_mul))
-    });
-    largest.dedup();
-    for [m, n, k] in largest {
+    for [m, n, k] in products(optimizer) {
+        for number in [m, n, k] {
+            pad_product(optimizer, number, 16)?;
+        }
         let Some(index) = optimizer.index_of(k) else { continue };
         let choices = optimizer.loops.choices(index, optimizer.setting);
         let matching = choices.iter().enumerate().filter(|(_, numbers)| **numbers == [m, n, k]);
@@ -216,10 +255,71 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
                 for number in [n, m] {
                     optimizer.add_first_legal(OptOp::Upcast, number, &[4, 2])?;
                 }
-                optimizer.add_first_legal(OptOp::Local, m, &[4, 2])?;
+                let is_large = LEAST_GROUPS * 8 <= iterations_left(&optimizer.loops);
+                optimizer.add_first_legal(OptOp::Local, m, &[2])?;
+                let amounts: &[i64] = if is_large { &[4, 2] } else { &[2] };
+                optimizer.add_first_legal(OptOp::Local, n, amounts)?;
+                optimizer.add_first_legal(OptOp::Stage, k, &[4, 2, 0])?;
                 return Ok(true);
             }
         }
     }
     Ok(false)
+}
+
+/// Computes the largest matrix product in tiles whose operands a group copies to local memory, if
+/// there is one that is large enough. Returns whether it does.
+fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
+    let size = |optimizer: &Optimizer<'_>, number: i64| {
+        optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size)
+    };
+    for [m, n, k] in products(optimizer) {
+        let [rows, columns] = [m, n].map(|number| size(optimizer, number));
+        if rows.min(columns) < STAGED_MIN || size(optimizer, k) < STAGED_DEPTH {
+            continue;
+        }
+        let before = (optimizer.root.clone(), optimizer.loops.clone(), optimizer.opts.clone());
+        let is_large =
+            LEAST_GROUPS <= iterations_left(&optimizer.loops) / (STAGED_MIN * STAGED_MIN * 4);
+        let each = if is_large { STAGED_MIN / 8 } else { STAGED_MIN / 16 };
+        pad_product(optimizer, m, 16 * each)?;
+        pad_product(optimizer, n, 16 * each)?;
+        pad_product(optimizer, k, STAGED_DEPTH)?;
+        let lanes = 4;
+        let mut is_staged = optimizer.add(OptOp::Local, m, 16)?
+            && optimizer.add(OptOp::Upcast, m, each)?
+            && optimizer.add(OptOp::Upcast, n, lanes)?
+            && optimizer.add(OptOp::Local, n, 16)?
+            && (each == lanes || optimizer.add(OptOp::Upcast, n, each / lanes)?)
+            && optimizer.add(OptOp::Unroll, k, GROUP_UNROLL_PART)?;
+        is_staged = is_staged
+            && optimizer.add_first_legal(OptOp::Stage, k, &[STAGED_DEPTH / 4, 2])?.is_some();
+        if is_staged {
+            return Ok(true);
+        }
+        (optimizer.root, optimizer.loops, optimizer.opts) = before;
+    }
+    Ok(false)
+}
+
+/// Pads a loop of a matrix product, if it is not a multiple of this size and not much shorter.
+fn pad_product(optimizer: &mut Optimizer<'_>, number: i64, multiple: i64) -> Result<(), Error> {
+    let size = optimizer.index_of(number).map_or(0, |at| optimizer.loops.list[at].size);
+    if multiple <= size && size % multiple != 0 {
+        optimizer.add(OptOp::PadTo, number, multiple)?;
+    }
+    Ok(())
+}
+
+/// Returns the numbers of the loops of the matrix products, the largest first.
+fn products(optimizer: &Optimizer<'_>) -> Vec<[i64; 3]> {
+    let Loops { list, matmuls, .. } = &optimizer.loops;
+    let mut largest: Vec<[i64; 3]> = matmuls.iter().map(Matmul::numbers).collect();
+    largest.sort_by_key(|numbers| {
+        let is_dim = |info: &&Loop| numbers.contains(&info.axis.number);
+        let sizes = list.iter().filter(is_dim).map(|info| info.size);
+        std::cmp::Reverse(sizes.fold(1, i64::saturating_mul))
+    });
+    largest.dedup();
+    largest
 }
