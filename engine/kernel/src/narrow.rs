@@ -95,8 +95,8 @@ impl Narrower {
             Op::Cast => true,
             // The index.
             Op::Index => true,
-            // The ranges of a reduction; the element and the range of a matrix product.
-            Op::Reduce | Op::Wmma => true,
+            // The ranges of a reduction or of stores; the element and the range of a product.
+            Op::Reduce | Op::Wmma | Op::Barrier => true,
             _ => false,
         };
         if let (Op::Cast, DType::I32, [source]) = (node.op(), node.dtype(), node.src())

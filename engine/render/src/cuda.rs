@@ -164,27 +164,38 @@ fn cuda_function(word: &str) -> Option<Code> {
         "half8" => return Some(long_vector("half8", &half, 8)),
         "bfloat4" => return Some(long_vector("bfloat4", &bfloat, 4)),
         "bfloat8" => return Some(long_vector("bfloat8", &bfloat, 8)),
-        "make_half4" | "make_half8" | "make_bfloat4" | "make_bfloat8" => {
-            return Some(Code::naming("", &[&word["make_".len()..]]));
+        _ => {
+            // Declared with the type.
+            let methods = ["make_", "load_", "store_"];
+            let name = methods.iter().find_map(|method| word.strip_prefix(method));
+            return match name {
+                Some("half4" | "half8" | "bfloat4" | "bfloat8") => Some(Code::naming("", &[name?])),
+                _ => product_function(word),
+            };
         }
-        _ => return product_function(word),
     };
     Some(code!("{}{}\n", SCALARS.function, line))
 }
 
 const LANES: [&str; 8] = ["x", "y", "z", "w", "a", "b", "c", "d"];
 
-/// The definition of a vector type that CUDA does not have, and of its constructor.
+/// The definition of a vector type that CUDA does not have, of its constructor, and of a load and a
+/// store of it. They copy the bits, since the compiler copies a structure of 16-bit floats element
+/// by element.
 fn long_vector(name: &str, element: &Code, lanes: usize) -> Code {
     let names = LANES[..lanes].join(", ");
     let parameters: Vec<Code> =
         LANES[..lanes].iter().map(|lane| code!("{} {lane}", element)).collect();
     let parameters = join(&parameters, ", ");
-    let align = 2 * lanes;
+    let (align, bits) = (2 * lanes, if lanes == 8 { "uint4" } else { "uint2" });
     code!(
         "struct __align__({align}) {name} {{ {element} {names}; }};\n\
          static __device__ inline {name} make_{name}({parameters}) \
-         {{ {name} r = {{{names}}}; return r; }}\n";
+         {{ {name} r = {{{names}}}; return r; }}\n\
+         static __device__ inline {name} load_{name}(const {element}* p) {{\n  \
+           {name} r;\n  *({bits}*)&r = *(const {bits}*)p;\n  return r;\n}}\n\
+         static __device__ inline void store_{name}({element}* p, {name} x) {{\n  \
+           *({bits}*)p = *({bits}*)&x;\n}}\n";
         element, parameters
     )
 }
@@ -343,16 +354,34 @@ impl Dialect for Cuda {
     }
 
     fn load(&self, access: &Access) -> Option<Text> {
-        Some(lvalue(access)?.into())
+        let (array, index) = (access.array, access.index);
+        Some(match long_vector_name(access) {
+            Some(name) => code!("{}({}+{})", Code::helper(format!("load_{name}")), array, index),
+            None => lvalue(access)?,
+        })
+        .map(Text::from)
     }
 
     fn store(&self, access: &Access, value: &Value) -> Option<Code> {
-        Some(code!("{} = {};", lvalue(access)?, value.code))
+        let (array, index) = (access.array, access.index);
+        Some(match long_vector_name(access) {
+            Some(name) => {
+                let store = Code::helper(format!("store_{name}"));
+                code!("{}({}+{},{});", store, array, index, value.code)
+            }
+            None => code!("{} = {};", lvalue(access)?, value.code),
+        })
     }
 
     fn barrier(&self) -> Option<&'static str> {
         Some("__syncthreads();")
     }
+}
+
+/// Returns the name of the vector that is accessed, if CUDA does not have it.
+fn long_vector_name(access: &Access) -> Option<String> {
+    let name = vector_name(access.dtype).filter(|_| is_half(access.dtype))?;
+    (2 < access.lanes).then(|| format!("{name}{}", access.lanes))
 }
 
 /// The accessed element or vector, as an lvalue.

@@ -23,11 +23,13 @@ pub(crate) fn is_free(node: &UOp, range: &UOp) -> bool {
 }
 
 /// The nodes of the graph below `root` that depend on the range. Nodes within a reduction over the
-/// range depend on it, but the reduction does not.
+/// range, or stores in a loop before a barrier, depend on it, but the reduction and the barrier do
+/// not.
 pub fn varying(root: &UOp, range: &UOp) -> FxHashSet<UOp> {
     let mut varying = FxHashSet::default();
     for node in root.toposort() {
-        let is_closed = node.op() == Op::Reduce && node.src()[1..].contains(range);
+        let may_close = matches!(node.op(), Op::Reduce | Op::Barrier);
+        let is_closed = may_close && node.src()[1..].contains(range);
         if node == *range || !is_closed && node.src().iter().any(|source| varying.contains(source))
         {
             varying.insert(node);
