@@ -55,6 +55,8 @@ pub struct Target {
     pub threads: i64,
     /// Its thread groups, if it has any.
     pub groups: Option<Groups>,
+    /// True if threads copy from memory to local memory while they compute.
+    pub copies_async: bool,
     /// Names of the [`TensorCore`](crate::tensor_core::TensorCore)s, best ones first. The one of
     /// tf32, which rounds f32 to 10 bits, is in targets of its own (`cuda-tf32`, `ptx-tf32`).
     pub tensor_cores: &'static [&'static str],
@@ -175,6 +177,7 @@ const CUDA: Target = Target {
     groups: Some(CUDA_GROUPS),
     fma: true,
     shifts: true,
+    copies_async: true,
     vectors: Vectors { half_lanes: 8, ..QUADS },
     tensor_cores: CUDA_CORES,
     ..Target::PLAIN
@@ -182,7 +185,7 @@ const CUDA: Target = Target {
 
 /// The same GPU programmed in PTX, which has one function of the required accuracy: its exp2 of f32
 /// is within 2 ulp.
-const PTX: Target = Target { unsupported: FUNCTIONS.split_at(1).1, ..CUDA };
+const PTX: Target = Target { unsupported: FUNCTIONS.split_at(1).1, copies_async: false, ..CUDA };
 
 /// Vectors of 16 bytes and 4 lanes, which every GPU can load.
 const QUADS: Vectors = Vectors {
@@ -231,7 +234,7 @@ const TARGETS: &[(&str, Target)] = &[
     ),
     ("cuda", CUDA),
     // GPUs before sm_80.
-    ("cuda-old", Target { tensor_cores: &[], ..CUDA }),
+    ("cuda-old", Target { copies_async: false, tensor_cores: &[], ..CUDA }),
     ("cuda-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..CUDA }),
     ("ptx", PTX),
     ("ptx-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..PTX }),
@@ -283,6 +286,7 @@ impl Target {
         thresholds: Thresholds::USUAL,
         threads: 1,
         groups: None,
+        copies_async: false,
         tensor_cores: &[],
     };
 

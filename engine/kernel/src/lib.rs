@@ -29,6 +29,7 @@ mod narrow;
 mod nodes;
 mod opt;
 mod pass;
+mod pipeline;
 mod prefetch;
 mod reassociate;
 mod shape;

@@ -205,7 +205,7 @@ fn replace(linear: Linear, merged: &[Merged]) -> Linear {
         };
         positions.push(new);
     }
-    Linear { name: linear.name, uops: without_unused_addresses(uops) }
+    Linear { name: linear.name, uops: without_unused_values(uops) }
 }
 
 /// Returns the type of the index of a load.
@@ -214,8 +214,8 @@ fn index_dtype(uops: &[Instruction], load: u32) -> DType {
     uops[address.src[1] as usize].dtype
 }
 
-/// Removes addresses without users, and what only they used.
-fn without_unused_addresses(uops: Vec<Instruction>) -> Vec<Instruction> {
+/// Removes addresses and computed values without users, and what only they used.
+pub(crate) fn without_unused_values(uops: Vec<Instruction>) -> Vec<Instruction> {
     let mut is_used = vec![false; uops.len()];
     for (position, uop) in uops.iter().enumerate().rev() {
         let is_value = uop.op == Op::Index || uop.op.is_elementwise() && uop.op != Op::Const;

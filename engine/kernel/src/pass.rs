@@ -15,7 +15,7 @@ use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, legalize, linearize, lower as index, merge_loads, name,
-    narrow, prefetch, reassociate, shape,
+    narrow, pipeline, prefetch, reassociate, shape,
 };
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
@@ -150,6 +150,11 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
         name: "merge-loads",
         promise: "loads of adjacent elements are loads of vectors, if the target has no others",
         run: |linear, ctx| Ok(merge_loads::merge(linear, &ctx.target)),
+    },
+    Pass {
+        name: "pipeline",
+        promise: "copies to local memory run beside the computation, if the target can",
+        run: |linear, ctx| Ok(pipeline::pipeline(linear, &ctx.target)),
     },
 ];
 

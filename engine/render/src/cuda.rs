@@ -164,6 +164,19 @@ fn cuda_function(word: &str) -> Option<Code> {
         "half8" => return Some(long_vector("half8", &half, 8)),
         "bfloat4" => return Some(long_vector("bfloat4", &bfloat, 4)),
         "bfloat8" => return Some(long_vector("bfloat8", &bfloat, 8)),
+        "copy_4" => return Some(copy_function("4", "unsigned int", "ca")),
+        "copy_8" => return Some(copy_function("8", "uint2", "ca")),
+        "copy_16" => return Some(copy_function("16", "uint4", "cg")),
+        "wait_for_copies" => {
+            let function = SCALARS.function;
+            let text = format!(
+                "{function}void wait_for_copies() {{\n\
+                 #if 800 <= __CUDA_ARCH__\n  \
+                   asm volatile(\"cp.async.wait_all;\" ::: \"memory\");\n\
+                 #endif\n}}\n"
+            );
+            return Some(text.into());
+        }
         _ => {
             // Declared with the type.
             let methods = ["make_", "load_", "store_"];
@@ -198,6 +211,19 @@ fn long_vector(name: &str, element: &Code, lanes: usize) -> Code {
            *({bits}*)p = *({bits}*)&x;\n}}\n";
         element, parameters
     )
+}
+
+/// The definition of the copy of so many bytes to local memory, asynchronous from sm_80 on.
+fn copy_function(bytes: &str, kind: &str, cache: &str) -> Code {
+    let function = SCALARS.function;
+    format!(
+        "{function}void copy_{bytes}(void* to, const void* from) {{\n\
+         #if 800 <= __CUDA_ARCH__\n  \
+           asm volatile(\"cp.async.{cache}.shared.global [%0], [%1], {bytes};\"\n    \
+           :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\");\n\
+         #else\n  *({kind}*)to = *(const {kind}*)from;\n#endif\n}}\n"
+    )
+    .into()
 }
 
 /// The PTX instruction of a tensor core; `None` for cores that no GPU has.
@@ -371,6 +397,16 @@ impl Dialect for Cuda {
             }
             None => code!("{} = {};", lvalue(access)?, value.code),
         })
+    }
+
+    fn copy(&self, from: &Access, to: &Access) -> Option<Code> {
+        let bytes = usize::from(from.lanes) * from.dtype.size_bytes();
+        let copy = matches!(bytes, 4 | 8 | 16).then(|| Code::helper(format!("copy_{bytes}")))?;
+        Some(code!("{}({}+{},{}+{});", copy, to.array, to.index, from.array, from.index))
+    }
+
+    fn wait_for_copies(&self) -> Code {
+        code!("{}();", Code::helper("wait_for_copies"))
     }
 
     fn barrier(&self) -> Option<&'static str> {

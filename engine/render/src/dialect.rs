@@ -166,6 +166,18 @@ pub(crate) trait Dialect {
     /// The statement that stores a value.
     fn store(&self, access: &Access, value: &Value) -> Option<Code>;
 
+    /// The statement that copies what an access loads to where another stores, which is in local
+    /// memory, while the thread goes on; `None` if such copies are loads and stores.
+    fn copy(&self, from: &Access, to: &Access) -> Option<Code> {
+        let _ = (from, to);
+        None
+    }
+
+    /// The statement that waits for the copies of a thread.
+    fn wait_for_copies(&self) -> Code {
+        Code::default()
+    }
+
     /// The barrier of a group.
     fn barrier(&self) -> Option<&'static str>;
 

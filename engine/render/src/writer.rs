@@ -100,6 +100,10 @@ struct Writer<'a> {
     is_wrapping: Vec<bool>,
     /// For each uop, true if it is an accumulator in vectors that no inner loop assigns.
     is_outer: Vec<bool>,
+    /// For each uop, true if it is a load that is only copied to local memory.
+    copied: Vec<bool>,
+    /// True if a copy may be under way.
+    is_copying: bool,
     /// Ranges that are indices of the grid: position, name, expression of the language.
     grid_ranges: Vec<(u32, String, String)>,
     /// The number of names used of each kind: alu, val, acc, ridx.
@@ -125,6 +129,8 @@ impl<'a> Writer<'a> {
             is_inline: find_inline(linear),
             is_wrapping: find_wrapping(linear),
             is_outer: find_outer(linear),
+            copied: find_copied(dialect, linear),
+            is_copying: false,
             grid_ranges: Vec::new(),
             counts: [0; 4],
         }
@@ -221,7 +227,12 @@ impl<'a> Writer<'a> {
             (Op::DefineLocal, Arg::Local(local)) => {
                 expression.code = format!("local{}", local.number).into();
             }
-            (Op::Barrier, _) => self.line(self.dialect.barrier()?),
+            (Op::Barrier, _) => {
+                if self.is_copying {
+                    self.line(&self.dialect.wait_for_copies());
+                }
+                self.line(self.dialect.barrier()?);
+            }
             (Op::Index | Op::Sink, _) => {}
             (Op::Range, _) => expression.code = self.open_range(position)?.into(),
             (Op::EndRange, _) => {
@@ -232,6 +243,8 @@ impl<'a> Writer<'a> {
             }
             (Op::DefineAcc, _) => expression = self.define_accumulator(position)?,
             (Op::Assign, _) => expression = self.assign(uop)?,
+            // Copied where it is stored.
+            (Op::Load, _) if self.copied[position] => {}
             (Op::Load, _) => expression = self.load(uop)?,
             (Op::Store, _) => self.store(uop)?,
             (Op::Wmma, Arg::TensorCore(core)) => {
@@ -346,6 +359,18 @@ impl<'a> Writer<'a> {
     }
 
     fn store(&mut self, uop: &Instruction) -> Option<()> {
+        if self.copied[uop.src[1] as usize] {
+            let stored = self.source_uop(uop, 1)?;
+            let ((from, _), (to, gate)) = (self.access(stored, stored)?, self.access(uop, stored)?);
+            let copy = self.dialect.copy(&from, &to)?;
+            let line = match gate {
+                Some(gate) => code!("if ({}) {{ {} }}", gate.code, copy),
+                None => copy,
+            };
+            self.line(&line);
+            self.is_copying = true;
+            return Some(());
+        }
         let value = self.dialect.canonical(&self.source(uop, 1)?);
         let stored = self.source_uop(uop, 1)?;
         let (access, gate) = self.access(uop, stored)?;
@@ -420,6 +445,39 @@ pub(crate) fn stored_slots(linear: &Linear) -> Vec<usize> {
             _ => None,
         })
         .collect()
+}
+
+/// Returns for each uop whether it is a load whose only use is a store to local memory under the same
+/// gate, if the language copies that while a thread goes on.
+fn find_copied(dialect: &dyn Dialect, linear: &Linear) -> Vec<bool> {
+    let uops = &linear.uops;
+    let mut use_counts = vec![0u32; uops.len()];
+    uops.iter().flat_map(|uop| &uop.src).for_each(|source| use_counts[*source as usize] += 1);
+    let mut copied = vec![false; uops.len()];
+    for store in uops.iter().filter(|uop| uop.op == Op::Store) {
+        let [to, load] = [0, 1].map(|number: usize| store.src[number] as usize);
+        if uops[load].op != Op::Load || use_counts[load] != 1 || uops[load].src.len() != 1 {
+            continue;
+        }
+        let [to, from] = [&uops[to], &uops[uops[load].src[0] as usize]];
+        let array = |index: &Instruction| uops[index.src[0] as usize].op;
+        let is_staging = array(to) == Op::DefineLocal && array(from) == Op::DefineGlobal;
+        if !is_staging || to.src.get(2) != from.src.get(2) {
+            continue;
+        }
+        let none = Code::default();
+        let (dtype, lanes) = (uops[load].dtype, uops[load].lanes);
+        let access = |is_local| Access {
+            array: "",
+            index: &none,
+            dtype,
+            lanes,
+            is_local,
+            is_nontemporal: false,
+        };
+        copied[load] = dialect.copy(&access(false), &access(true)).is_some();
+    }
+    copied
 }
 
 /// Returns for each uop whether it is a vector that is assigned to after an inner loop: once for

@@ -84,7 +84,9 @@ fn plan(
     let bytes = |tile: &Tile| {
         tile.stored_elements() * (tile.array.dtype().size_bytes() as i64).max(groups.element_bytes)
     };
-    let bytes: i64 = tiles.iter().map(bytes).sum();
+    // See the pass `pipeline`.
+    let copies = if setting.target.copies_async { 2 } else { 1 };
+    let bytes: i64 = tiles.iter().map(bytes).sum::<i64>() * copies;
     if groups.local_bytes < bytes {
         let limit = groups.local_bytes;
         return Err(format!("{bytes} bytes of local memory, at most {limit} are possible"));

@@ -252,13 +252,14 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         let matching = choices.iter().enumerate().filter(|(_, numbers)| **numbers == [m, n, k]);
         for choice in matching.map(|(choice, _)| choice) {
             if optimizer.add(OptOp::Tc, k, choice as i64)? {
-                for number in [n, m] {
-                    optimizer.add_first_legal(OptOp::Upcast, number, &[4, 2])?;
+                // A group of 2x2 warps.
+                let is_large = LEAST_GROUPS <= iterations_left(&optimizer.loops) / (8 * 4 * 4);
+                let columns: &[i64] = if is_large { &[8, 4, 2] } else { &[4, 2] };
+                optimizer.add_first_legal(OptOp::Upcast, n, columns)?;
+                optimizer.add_first_legal(OptOp::Upcast, m, &[4, 2])?;
+                for number in [m, n] {
+                    optimizer.add(OptOp::Local, number, 2)?;
                 }
-                let is_large = LEAST_GROUPS * 8 <= iterations_left(&optimizer.loops);
-                optimizer.add_first_legal(OptOp::Local, m, &[2])?;
-                let amounts: &[i64] = if is_large { &[4, 2] } else { &[2] };
-                optimizer.add_first_legal(OptOp::Local, n, amounts)?;
                 optimizer.add_first_legal(OptOp::Stage, k, &[4, 2, 0])?;
                 return Ok(true);
             }
@@ -279,18 +280,17 @@ fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
             continue;
         }
         let before = (optimizer.root.clone(), optimizer.loops.clone(), optimizer.opts.clone());
-        let is_large =
-            LEAST_GROUPS <= iterations_left(&optimizer.loops) / (STAGED_MIN * STAGED_MIN * 4);
-        let each = if is_large { STAGED_MIN / 8 } else { STAGED_MIN / 16 };
-        pad_product(optimizer, m, 16 * each)?;
+        // Tiles of 64x64 or 64x128: threads compute squares of 4x4 or 8x8.
+        let groups = iterations_left(&optimizer.loops) / (2 * STAGED_MIN * STAGED_MIN);
+        let each = if LEAST_GROUPS <= groups { 8 } else { 4 };
+        pad_product(optimizer, m, STAGED_MIN)?;
         pad_product(optimizer, n, 16 * each)?;
         pad_product(optimizer, k, STAGED_DEPTH)?;
-        let lanes = 4;
-        let mut is_staged = optimizer.add(OptOp::Local, m, 16)?
+        let mut is_staged = optimizer.add(OptOp::Local, m, STAGED_MIN / each)?
             && optimizer.add(OptOp::Upcast, m, each)?
-            && optimizer.add(OptOp::Upcast, n, lanes)?
+            && optimizer.add(OptOp::Upcast, n, 4)?
             && optimizer.add(OptOp::Local, n, 16)?
-            && (each == lanes || optimizer.add(OptOp::Upcast, n, each / lanes)?)
+            && (each == 4 || optimizer.add(OptOp::Upcast, n, each / 4)?)
             && optimizer.add(OptOp::Unroll, k, GROUP_UNROLL_PART)?;
         is_staged = is_staged
             && optimizer.add_first_legal(OptOp::Stage, k, &[STAGED_DEPTH / 4, 2])?.is_some();
