@@ -111,7 +111,7 @@ impl<'a> Rewriter<'a> {
         varies[staged.range] = true;
         for position in staged.range + 1..staged.end {
             let uop = &old[position];
-            let is_access = matches!(uop.op, Op::Index | Op::Load | Op::Store);
+            let is_access = matches!(uop.op, Op::Load | Op::Store);
             varies[position] = is_access || uop.src.iter().any(|source| varies[*source as usize]);
         }
         let uops = Vec::with_capacity(2 * old.len());
@@ -191,19 +191,23 @@ impl<'a> Rewriter<'a> {
         self.positions[position] = self.push(new);
     }
 
-    /// Copies a uop of the loop. Addresses in the arrays are in the half of a number, 0 or 1, and
-    /// all addresses get a gate.
+    /// Copies a uop of the loop. The addresses of accesses are made anew: those in the arrays are in
+    /// the half of a number, 0 or 1, and all of them get a gate.
     fn copy_in_loop(&mut self, position: usize, half: u32, gate: Option<u32>) {
+        self.copy(position);
         let uop = &self.old[position];
-        if uop.op != Op::Index {
-            return self.copy(position);
+        if !matches!(uop.op, Op::Load | Op::Store) {
+            return;
         }
+        let copied = self.uops.pop();
+        let Some(mut copied) = copied else { return };
+        let address = &self.old[uop.src[0] as usize];
         let mut src: Vec<u32> =
-            uop.src.iter().map(|source| self.positions[*source as usize]).collect();
-        if let Arg::Local(local) = self.old[uop.src[0] as usize].arg
-            && self.staged.arrays.contains(&uop.src[0])
+            address.src.iter().map(|source| self.positions[*source as usize]).collect();
+        if let Arg::Local(local) = self.old[address.src[0] as usize].arg
+            && self.staged.arrays.contains(&address.src[0])
         {
-            let dtype = self.old[uop.src[1] as usize].dtype;
+            let dtype = self.old[address.src[1] as usize].dtype;
             let size = Constant::int(dtype, local.size_elements.into());
             let size = self.push(Instruction::new(Op::Const, dtype, [], Arg::Const(size)));
             let half = match self.uops[half as usize].dtype == dtype {
@@ -223,7 +227,8 @@ impl<'a> Rewriter<'a> {
                 None => src.push(gate),
             }
         }
-        let new = Instruction { src: src.into_iter().collect(), ..uop.clone() };
-        self.positions[position] = self.push(new);
+        let address = Instruction { src: src.into_iter().collect(), ..address.clone() };
+        copied.src[0] = self.push(address);
+        self.positions[position] = self.push(copied);
     }
 }

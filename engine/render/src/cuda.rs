@@ -156,9 +156,10 @@ fn cuda_function(word: &str) -> Option<Code> {
         }
         // NVIDIA's assembler (ptxas of CUDA 12 and 13) takes `neg.s16` of -32768, widened, for 32768.
         // The compiler must not see the sign's extension, else it negates in 16 bits.
-        "wrap_i16" => "short wrap_i16(short x) {\n  unsigned int r;\n  \
-                       asm(\"cvt.s32.s16 %0, %1;\" : \"=r\"(r) : \"r\"((unsigned int)x));\n  \
-                       return (short)r;\n}"
+        "wrap_i16" => "short wrap_i16(short x) {\n  unsigned int r = x;\n\
+                       #ifdef __CUDA_ARCH__\n  \
+                       asm(\"cvt.s32.s16 %0, %1;\" : \"=r\"(r) : \"r\"((unsigned int)x));\n\
+                       #endif\n  return (short)r;\n}"
             .into(),
         "half4" => return Some(long_vector("half4", &half, 4)),
         "half8" => return Some(long_vector("half8", &half, 8)),

@@ -454,6 +454,10 @@ fn find_copied(dialect: &dyn Dialect, linear: &Linear) -> Vec<bool> {
     let mut use_counts = vec![0u32; uops.len()];
     uops.iter().flat_map(|uop| &uop.src).for_each(|source| use_counts[*source as usize] += 1);
     let mut copied = vec![false; uops.len()];
+    // Without barriers, local arrays are private, and loaded without waiting.
+    if uops.iter().all(|uop| uop.op != Op::Barrier) {
+        return copied;
+    }
     for store in uops.iter().filter(|uop| uop.op == Op::Store) {
         let [to, load] = [0, 1].map(|number: usize| store.src[number] as usize);
         if uops[load].op != Op::Load || use_counts[load] != 1 || uops[load].src.len() != 1 {

@@ -10,7 +10,7 @@ use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Buffer, DType, Op, Placement, UOp};
 use gradiff_schedule::{Error, Options, PASSES, Parts, constant_of, schedule, stages};
 
-const ALL: [Options; 7] = [
+const ALL: [Options; 8] = [
     options(true, true, false, false),
     options(true, false, false, false),
     options(false, true, false, false),
@@ -18,14 +18,19 @@ const ALL: [Options; 7] = [
     options(true, true, false, true),
     options(true, false, false, true),
     PACKED,
+    SPLIT,
 ];
 
 /// Packs operands of a few elements.
 const PACKED: Options =
     Options { thresholds: Thresholds::SMALL, ..options(true, true, true, true) };
 
+/// Splits reductions of a few elements.
+const SPLIT: Options =
+    Options { split: true, thresholds: Thresholds::SMALL, ..options(true, true, false, false) };
+
 const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Options {
-    Options { fuse, merge_views, pack, rows, thresholds: Thresholds::USUAL }
+    Options { fuse, merge_views, pack, rows, split: false, thresholds: Thresholds::USUAL }
 }
 
 /// Checks that the graph takes `kernels` kernels and has the same values under all options and

@@ -168,6 +168,7 @@ pub(crate) enum Command {
     ///   grouptop  divides a reduction among AMOUNT threads of a group, in contiguous blocks
     ///   nolocals  makes each iteration of the output loops a group of one thread
     ///   tc        computes a matrix product by tensor cores; AMOUNT chooses core and product
+    ///   stage     has a group copy what AMOUNT iterations of a reduction load to local memory
     /// If a sequence given by --opts is not legal, the message says why.
     ///
     /// Examples:

@@ -263,7 +263,11 @@ impl Evaluation<'_> {
                 Some(reduction) if reduction.op() != Op::Barrier => {
                     self.values[reduction].domain.iter().any(|(around, _)| around == dim)
                 }
-                _ => matches!(axis.kind, AxisKind::Global | AxisKind::Loop),
+                // A barrier ends the loops of the stores before it.
+                barrier => {
+                    let is_ended = barrier.is_some_and(|barrier| barrier.src().contains(node));
+                    matches!(axis.kind, AxisKind::Global | AxisKind::Loop) && !is_ended
+                }
             };
             is_around && store_dims.contains(&dim)
         };

@@ -14,7 +14,8 @@ use super::{Opt, OptOp, Setting};
 use crate::Error;
 
 /// Draws up to `limit` opts, each legal after those before it. Half of the draws are `tc`, if that
-/// is legal, or else `upcast` on a CPU with vector arithmetic.
+/// is legal, or else `upcast` on a CPU with vector arithmetic. Only the last one may be `stage`,
+/// after which no other is legal; half are, if they can.
 ///
 /// # Errors
 /// Those of [`loops`].
@@ -29,17 +30,19 @@ pub fn draw(root: &UOp, seed: u64, limit: usize, setting: Setting<'_>) -> Result
         (((mixed >> 32) * count as u64) >> 32) as usize
     };
     let (mut root, mut opts) = (root.clone(), Vec::new());
-    for _ in 0..dice(limit + 1) {
+    let count = dice(limit + 1);
+    for step in 1..=count {
         let legal = legal(&root, setting)?;
         let is_legal = |op: &OptOp| legal.iter().any(|opt| opt.op == *op);
-        let ops: Vec<OptOp> = OptOp::ALL.into_iter().filter(is_legal).collect();
+        let is_possible = |op: &OptOp| is_legal(op) && (*op != OptOp::Stage || step == count);
+        let ops: Vec<OptOp> = OptOp::ALL.into_iter().filter(is_possible).collect();
         if ops.is_empty() {
             break;
         }
         // `tc` is seldom legal, and stays legal after few other opts; vectors of several rows need
         // several upcasts.
         let has_vectors = setting.target.vectors.alu && setting.target.groups.is_none();
-        let preferred = [(OptOp::Tc, true), (OptOp::Upcast, has_vectors)];
+        let preferred = [(OptOp::Stage, true), (OptOp::Tc, true), (OptOp::Upcast, has_vectors)];
         let preferred = preferred.iter().find(|(op, applies)| *applies && ops.contains(op));
         let preferred = preferred.filter(|_| dice(2) == 0);
         let op = preferred.map_or_else(|| ops[dice(ops.len())], |(op, _)| *op);

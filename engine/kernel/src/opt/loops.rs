@@ -3,6 +3,7 @@
 use gradiff_graph::{AxisKind, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::groups::array_count;
 use super::loop_info::{self, Loop};
 use super::matmul::{Matmul, matmuls};
 use crate::cached_rows::cache_bytes;
@@ -117,10 +118,11 @@ impl Loops {
     }
 
     /// Checks that the kernel may get this many loops more, beside those over the threads of groups
-    /// that pass `groups` adds: one for each reduction that is divided.
+    /// that pass `groups` adds: one or two for each reduction that is divided.
     pub(super) fn have_room(&self, added: usize) -> Result<(), String> {
         let divided = self.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
-        let over_threads: usize = divided.map(|info| info.reductions.len()).sum();
+        let of_loop = |info: &Loop| array_count(info.size) as usize * info.reductions.len();
+        let over_threads: usize = divided.map(of_loop).sum();
         match self.list.len() + over_threads + added {
             count if count <= MAX_RANGES => Ok(()),
             count => Err(format!("{count} loops, at most {MAX_RANGES} are possible")),

@@ -178,7 +178,7 @@ fn chosen(case: &Case) -> Linear {
 
 #[test]
 fn padding_is_known_in_upcast_iterations() {
-    let uops = chosen(&padded(1200, 3, "opencl"));
+    let uops = chosen(&padded(1280, 3, "opencl"));
     // Neither gates nor gated loads are left.
     let count = |op: Op| uops.uops.iter().filter(|uop| uop.op == op).count();
     assert_eq!([Op::Load, Op::Store, Op::CmpLt, Op::Where].map(count), [3, 5, 0, 0], "{uops}");

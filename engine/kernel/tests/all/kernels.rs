@@ -492,10 +492,10 @@ fn expand_halves_are_vectors_if_the_target_has_them() {
 #[test]
 fn expand_lanes_are_limited_by_the_target() {
     for (dtype, amount, of_targets) in [
-        (DType::U16, 8, [("cuda", 1), ("metal", 1), ("opencl", 8), ("vectors", 8)]),
-        (DType::I8, 16, [("cuda", 1), ("metal", 1), ("opencl", 16), ("short-vectors", 16)]),
+        (DType::U16, 8, [("cuda", 4), ("metal", 4), ("opencl", 8), ("vectors", 8)]),
+        (DType::I8, 16, [("cuda", 4), ("metal", 4), ("opencl", 16), ("short-vectors", 16)]),
         (DType::U8, 4, [("cuda", 4), ("metal", 4), ("opencl", 4), ("ptx", 4)]),
-        (DType::F16, 8, [("cuda", 8), ("metal", 1), ("opencl", 1), ("vectors", 8)]),
+        (DType::F16, 8, [("cuda", 8), ("metal", 4), ("opencl", 1), ("vectors", 8)]),
     ] {
         let ast = sink(contiguous(dtype, 1, &[64]), &[64]);
         let opts = Strategy::Fixed(vec![format!("upcast 0 {amount}").parse().expect("an opt")]);

@@ -6,4 +6,5 @@ mod heuristics;
 mod kernels;
 mod passes;
 mod random_kernels;
+mod stage;
 mod tensor_cores;

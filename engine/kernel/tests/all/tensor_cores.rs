@@ -15,14 +15,14 @@ use crate::common::random::{Random, load, plain, reduce, sink};
 use crate::common::{Memories, agrees, linear};
 
 /// Sizes, types and forms of a matrix product.
-struct Shape {
+pub(crate) struct Shape {
     batch: i64,
-    rows: i64,
-    columns: i64,
-    depth: i64,
+    pub(crate) rows: i64,
+    pub(crate) columns: i64,
+    pub(crate) depth: i64,
     dtype: DType,
     /// 0: products are cast to f32, 1: factors are, 2: as 1, with a gate.
-    form: usize,
+    pub(crate) form: usize,
     /// True if A and B are transposed in memory, and whether their first summand is padding.
     is_transposed: [bool; 2],
     is_padded: [bool; 2],
@@ -30,7 +30,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn drawn(random: &mut Random, core: &TensorCore) -> Shape {
+    pub(crate) fn drawn(random: &mut Random, core: &TensorCore) -> Shape {
         let [m, n, k] = core.sizes.map(|size| {
             let size = size * (1 + random.below(2) as i64);
             if random.one_in(4) { size - 1 } else { size }
@@ -50,7 +50,7 @@ impl Shape {
     }
 
     /// The kernel, and small integers in its arrays, whose sums are exact in any order.
-    fn kernel(&self, random: &mut Random) -> (UOp, Memories) {
+    pub(crate) fn kernel(&self, random: &mut Random) -> (UOp, Memories) {
         let full = [self.batch, self.rows, self.columns, self.depth];
         let axes = [self.batch, self.rows, self.columns, 1];
         let operand = |matrix: usize| {
@@ -107,7 +107,7 @@ fn gated(value: UOp, full: &[i64; 4]) -> UOp {
 }
 
 /// Returns the kernel before the pass `optimize`.
-fn lowered(ast: &UOp) -> UOp {
+pub(crate) fn lowered(ast: &UOp) -> UOp {
     let stages = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
     let found = stages.graphs.into_iter().find(|(pass, _)| *pass == "collapse");
     found.expect("the pass").1
@@ -115,7 +115,7 @@ fn lowered(ast: &UOp) -> UOp {
 
 /// Draws opts with a `tc` among them, if one is legal: with padding, and other opts before and
 /// after.
-fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec<Opt>> {
+pub(crate) fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec<Opt>> {
     let (mut root, mut opts) = (root.clone(), Vec::new());
     let mut add = |root: &mut UOp, opt: Opt| {
         *root = apply(root, opt, setting).expect("a legal opt");
@@ -149,7 +149,7 @@ fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec
 
 /// Checks the kernel under opts after each pass; returns the number of its `wmma` that start from
 /// accumulators.
-fn check_stages(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -> usize {
+pub(crate) fn check_stages(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -> usize {
     let run = |kernel: &UOp| {
         let mut memories = memories.clone();
         interpret(kernel, &mut memories).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
@@ -218,7 +218,8 @@ fn heuristic_uses_tensor_cores_if_they_fit() {
         ("ptx", DType::F16, 64, true),
         ("cuda", DType::F32, 64, false),
         ("cuda-tf32", DType::F32, 64, true),
-        ("cuda", DType::F16, 60, false),
+        ("cuda", DType::F16, 60, true),
+        ("cuda", DType::F16, 12, false),
         ("opencl", DType::F16, 64, false),
     ] {
         let (ast, _) = square(size, dtype);

@@ -20,8 +20,11 @@ fn check(language: &Language, code: &Code, defined: &str) {
     let message = |name: &str, problem: &str| {
         format!("{}: {name} is {problem} in\n{}", language.name, code.text)
     };
-    // A vector type is defined with its constructor.
-    let is_defined = |name: &str| name.strip_prefix("make_").unwrap_or(name) == defined;
+    // A vector type is defined with its constructor, load and store.
+    let is_defined = |name: &str| {
+        let methods = ["", "make_", "load_", "store_"];
+        methods.iter().any(|method| name.strip_prefix(method) == Some(defined))
+    };
     let found: Vec<&str> = found.iter().filter(|name| !is_defined(name)).collect();
     for name in &found {
         assert!(code.helpers.contains(name), "{}", message(name, "not recorded"));

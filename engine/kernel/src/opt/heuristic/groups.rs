@@ -8,6 +8,7 @@ use gradiff_graph::AxisKind;
 use super::access::{Access, Accesses, best_lane_loop};
 use super::optimizer::{Optimizer, divisor};
 use crate::Error;
+use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
     DIVIDED_MIN, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART,
     LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS, PADDED_MIN, SIMD, STAGED_DEPTH,
@@ -60,8 +61,10 @@ fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     let outputs: Vec<&Loop> = list.iter().filter(is_output).collect();
     let loads = || accesses.list.iter().filter(|access| !access.is_store);
     // A load of each element once: nothing is gained by computing several outputs in a thread.
-    let is_streamed =
-        |load: &&Access| outputs.iter().all(|info| load.stride(&info.range) != Some(0));
+    let is_streamed = |load: &&Access| {
+        let varies = |info: &Loop| load.stride(&info.range) != Some(0);
+        varies(&reduced) && outputs.iter().all(|info| varies(info))
+    };
     let streamed = loads().find(is_streamed).filter(|_| DIVIDED_MIN <= reduced.size);
     let columns = streamed.and_then(|load| {
         outputs.iter().find(|info| load.stride(&info.range) == Some(1) && SIMD <= info.size)
@@ -229,7 +232,10 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
         let size = optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size);
         let most = if is_alone { GROUP_THREADS } else { SIMD };
         if number == innermost && threads == 1 && PADDED_MIN <= size && size % SIMD != 0 {
-            optimizer.add(OptOp::PadTo, number, most)?;
+            let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= most);
+            // At most an eighth more iterations, if that is enough.
+            let fits = |amount: &i64| 8 * padded_size(size, *amount) <= 9 * size;
+            optimizer.add(OptOp::PadTo, number, amounts.clone().find(fits).unwrap_or(SIMD))?;
         }
         let amounts: Vec<i64> = [256, 128, 64, 32, 16, 8, 4, 3, 2]
             .into_iter()

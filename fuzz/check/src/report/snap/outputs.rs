@@ -27,7 +27,7 @@ pub(super) enum Outputs {
 }
 
 /// Limit of the uops that a kernel executes on one set of data.
-const UOP_LIMIT: u64 = 1_000_000;
+const UOP_LIMIT: u64 = 2_000_000;
 
 /// Limit of the elements of parameters and local arrays.
 const ELEMENT_LIMIT: i64 = 1 << 22;

@@ -66,18 +66,12 @@ struct cuda_asm {
   }
   void run() {
     if (is("cvt.rna.tf32.f32")) return round();
-    if (is("cvt.s32.s16")) return extend();
     if (is("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")) return multiply(16, 'h');
     if (is("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")) return multiply(16, 'b');
     if (is("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")) return multiply(8, 'h');
     if (is("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32")) return multiply(8, 'b');
     if (is("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")) return multiply(8, 't');
     need(false);
-  }
-  // The lower 16 bits, with their sign.
-  void extend() {
-    need(group_count == 2 && sizes[0] == 1 && sizes[1] == 1);
-    set(groups[0][0], static_cast<unsigned int>(static_cast<short>(values[groups[1][0]])));
   }
   // To 10 bits of fraction, to nearest, ties away from zero.
   void round() {
