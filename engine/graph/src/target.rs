@@ -226,6 +226,7 @@ const TARGETS: &[(&str, Target)] = &[
         Target {
             groups: Some(CUDA_GROUPS),
             shifts: true,
+            copies_async: true,
             unsupported: FUNCTIONS,
             vectors: Vectors { bytes: 16, ..LONG_VECTORS },
             tensor_cores: EMULATED_CORES,

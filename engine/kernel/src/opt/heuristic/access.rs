@@ -115,11 +115,12 @@ impl Accesses {
         Ok(Accesses { list, widest_bytes, widest_along, has_halves })
     }
 
-    /// Returns the most lanes that a vector of each accessed type can have, at least 1.
+    /// Returns the most lanes that a vector of each accessed type can have, of those that have any;
+    /// 1 if none has.
     pub(super) fn lanes(&self, optimizer: &Optimizer<'_>) -> i64 {
         let vectors = optimizer.setting.target.vectors;
         let lanes = self.list.iter().map(|access| vectors.lanes_of(access.dtype));
-        lanes.min().unwrap_or(1).max(1)
+        lanes.filter(|lanes| 2 <= *lanes).min().unwrap_or(1)
     }
 }
 
