@@ -51,6 +51,9 @@ pub struct Options {
     /// True if reductions over the same rows share a kernel, together with the elementwise ops that
     /// combine their results with the rows.
     pub rows: bool,
+    /// True if products of 16-bit floats need not be rounded before they are summed in f32; false
+    /// in strict mode.
+    pub wide_products: bool,
     /// The minimum sizes of operands that are packed.
     pub thresholds: Thresholds,
 }
@@ -70,6 +73,7 @@ impl Default for Options {
             merge_views: true,
             pack: false,
             rows: false,
+            wide_products: true,
             thresholds: Thresholds::USUAL,
         }
     }
