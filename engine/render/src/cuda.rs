@@ -154,8 +154,8 @@ fn cuda_function(word: &str) -> Option<Code> {
             let as_bfloat = Code::helper("__ushort_as_bfloat16");
             code!("{} bf16_from_bits(unsigned short x) {{ return {}(x); }}", bfloat, as_bfloat)
         }
-        // NVIDIA's assembler (ptxas of CUDA 12 and 13) takes `neg.s16` of -32768, widened, for 32768.
-        // The compiler must not see the sign's extension, else it negates in 16 bits.
+        // NVIDIA's assembler (ptxas of CUDA 12 and 13) takes `neg.s16` of -32768, widened, for
+        // 32768. The compiler must not see the sign's extension, else it negates in 16 bits.
         "wrap_i16" => "short wrap_i16(short x) {\n  unsigned int r;\n  \
                        asm(\"cvt.s32.s16 %0, %1;\" : \"=r\"(r) : \"r\"((unsigned int)x));\n  \
                        return (short)r;\n}"
