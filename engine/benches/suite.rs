@@ -4,10 +4,10 @@
 //! from buffers; planning and compiling are not counted.
 //!
 //! `GRADIFF_THREADS=1 cargo bench -p gradiff --bench suite` measures the rows of `suite.txt` on
-//! device `c`, one core; with `-- --device cuda` those of `gpu.txt` on a GPU. A further word chooses
-//! the rows that contain it. With a Python in `GRADIFF_PYTHON` that has PyTorch, ratios to it are
-//! printed and results are compared; on a GPU the limit is the bandwidth of PyTorch's copies, and
-//! unknown without it.
+//! device `c`, one core; with `-- --device cuda` those of `gpu.txt` on a GPU. A further word
+//! chooses the rows that contain it. With a Python in `GRADIFF_PYTHON` that has PyTorch, ratios to
+//! it are printed and results are compared; on a GPU the limit is the bandwidth of PyTorch's
+//! copies, and unknown without it.
 
 use std::time::Instant;
 

@@ -10,8 +10,8 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// Starts it with tensors on this device of PyTorch, if `GRADIFF_PYTHON` names a Python that has
-    /// PyTorch.
+    /// Starts it with tensors on this device of PyTorch, if `GRADIFF_PYTHON` names a Python that
+    /// has PyTorch.
     pub(crate) fn new(device: &str) -> Option<Python> {
         let python = std::env::var("GRADIFF_PYTHON").ok()?;
         let has_torch = Command::new(&python).args(["-c", "import torch"]).output().ok()?;

@@ -191,8 +191,8 @@ impl<'a> Rewriter<'a> {
         self.positions[position] = self.push(new);
     }
 
-    /// Copies a uop of the loop. The addresses of accesses are made anew: those in the arrays are in
-    /// the half of a number, 0 or 1, and all of them get a gate.
+    /// Copies a uop of the loop. The addresses of accesses are made anew: those in the arrays are
+    /// in the half of a number, 0 or 1, and all of them get a gate.
     fn copy_in_loop(&mut self, position: usize, half: u32, gate: Option<u32>) {
         self.copy(position);
         let uop = &self.old[position];

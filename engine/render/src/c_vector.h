@@ -24,6 +24,12 @@
 #define IF_GCC_AVX(...)
 #endif
 #define IF_GCC_AVX512(...) IF_AVX512(IF_GCC_SSE2(__VA_ARGS__))
+#if defined(__AVX512BW__) && __has_builtin(__builtin_ia32_permvarhi512_mask) \
+    && __has_builtin(__builtin_ia32_si512_256si)
+#define IF_PERMUTES(...) __VA_ARGS__
+#else
+#define IF_PERMUTES(...)
+#endif
 #if defined(__FMA__)
 #define IF_FMA(...) __VA_ARGS__
 #else

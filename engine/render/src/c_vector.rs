@@ -450,10 +450,7 @@ impl<'a> Helper<'a> {
         let (from, to, lanes) = (self.from, self.dtype, self.lanes);
         match (from, to) {
             (DType::F16, DType::F32) => from_f16(lanes),
-            (DType::BF16, DType::F32) => {
-                let (f32, u32) = (name(DType::F32, lanes), name(DType::U32, lanes));
-                code!("return ({})(__builtin_convertvector(x, {}) << 16);", f32, u32)
-            }
+            (DType::BF16, DType::F32) => from_bf16(lanes),
             (DType::F32, DType::F16) => to_f16(lanes),
             (DType::F32, DType::BF16) => to_bf16(lanes),
             _ if is_half(from) => {
@@ -575,6 +572,32 @@ fn from_f16(lanes: u8) -> Code {
          {u32} top = ({u32})(magnitude >= 0xf800000u) & 0x7f800000u;\n  \
          return ({f32})((bits & 0x8000u) << 16 | value | top);";
         intrinsic, u32, f32
+    )
+}
+
+/// bf16 to f32: the bits of each lane become the upper half of a wider one, which AVX-512 does with
+/// one permutation whose other lanes are 0. gcc 12 widens vectors of 16 lanes in halves.
+fn from_bf16(lanes: u8) -> Code {
+    let (f32, u32) = (name(DType::F32, lanes), name(DType::U32, lanes));
+    let intrinsic = match lanes {
+        16 => {
+            let (i32, i16) = (name(DType::I32, 8), name(DType::I16, 32));
+            let index = (0..32).map(|lane| (lane / 2).to_string()).collect::<Vec<_>>().join(", ");
+            let zeros = all(DType::I16, 32, &"0".into());
+            code!(
+                "IF_PERMUTES({i16} index = {{{index}}};\n  \
+                 {i16} lanes = ({i16})__builtin_ia32_si512_256si(({i32})x);\n  \
+                 return ({f32})__builtin_ia32_permvarhi512_mask(lanes, index, {zeros}, \
+                 0xaaaaaaaau);)\n  ";
+                i16, index, i32, f32, zeros
+            )
+        }
+        32 | 64 => return by_halves(DType::BF16, DType::F32, lanes),
+        _ => Code::default(),
+    };
+    code!(
+        "{intrinsic}return ({f32})(__builtin_convertvector(x, {u32}) << 16);";
+        intrinsic, f32, u32
     )
 }
 

@@ -154,8 +154,8 @@ fn cuda_function(word: &str) -> Option<Code> {
             let as_bfloat = Code::helper("__ushort_as_bfloat16");
             code!("{} bf16_from_bits(unsigned short x) {{ return {}(x); }}", bfloat, as_bfloat)
         }
-        // NVIDIA's assembler (ptxas of CUDA 12 and 13) takes `neg.s16` of -32768, widened, for 32768.
-        // The compiler must not see the sign's extension, else it negates in 16 bits.
+        // NVIDIA's assembler (ptxas of CUDA 12 and 13) takes `neg.s16` of -32768, widened, for
+        // 32768. The compiler must not see the sign's extension, else it negates in 16 bits.
         "wrap_i16" => "short wrap_i16(short x) {\n  unsigned int r = x;\n\
                        #ifdef __CUDA_ARCH__\n  \
                        asm(\"cvt.s32.s16 %0, %1;\" : \"=r\"(r) : \"r\"((unsigned int)x));\n\
@@ -382,11 +382,11 @@ impl Dialect for Cuda {
 
     fn load(&self, access: &Access) -> Option<Text> {
         let (array, index) = (access.array, access.index);
-        Some(match long_vector_name(access) {
+        let loaded = match long_vector_name(access) {
             Some(name) => code!("{}({}+{})", Code::helper(format!("load_{name}")), array, index),
             None => lvalue(access)?,
-        })
-        .map(Text::from)
+        };
+        Some(loaded.into())
     }
 
     fn store(&self, access: &Access, value: &Value) -> Option<Code> {

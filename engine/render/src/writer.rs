@@ -447,8 +447,8 @@ pub(crate) fn stored_slots(linear: &Linear) -> Vec<usize> {
         .collect()
 }
 
-/// Returns for each uop whether it is a load whose only use is a store to local memory under the same
-/// gate, if the language copies that while a thread goes on.
+/// Returns for each uop whether it is a load whose only use is a store to local memory under the
+/// same gate, if the language copies that while a thread goes on.
 fn find_copied(dialect: &dyn Dialect, linear: &Linear) -> Vec<bool> {
     let uops = &linear.uops;
     let mut use_counts = vec![0u32; uops.len()];

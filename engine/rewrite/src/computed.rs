@@ -17,7 +17,7 @@ pub struct Computed(pub(crate) Compute);
 pub(crate) type Compute = fn(&UOp, &mut dyn Context) -> Option<UOp>;
 
 /// The names that a rule may use after `@`.
-pub(crate) const FUNCTIONS: [(&str, Compute); 7] = [
+pub(crate) const FUNCTIONS: [(&str, Compute); 8] = [
     ("fold", |uop, _| fold(uop)),
     ("valid_index", validity::index),
     ("valid_clauses", validity::clauses),
@@ -25,6 +25,7 @@ pub(crate) const FUNCTIONS: [(&str, Compute); 7] = [
     ("threefry", |uop, _| Some(threefry::decompose(uop))),
     ("in_f32", |uop, _| wide::in_f32(uop)),
     ("in_32_bits", wide::in_32_bits),
+    ("wide_product", |uop, _| wide::product(uop)),
 ];
 
 /// Evaluates an op over constants.

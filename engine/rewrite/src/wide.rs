@@ -54,6 +54,12 @@ pub fn in_f32(uop: &UOp) -> Option<UOp> {
     is_half_arithmetic(uop.op(), uop.src().first()?.dtype()).then(|| widened(uop))
 }
 
+/// Computes a product of 16-bit floats that is cast to f32 in f32, without rounding it to 16 bits
+/// first. There is one such product less, so that rewriting ends.
+pub(crate) fn product(cast: &UOp) -> Option<UOp> {
+    in_f32(&cast.src()[0])?.src().first().cloned()
+}
+
 /// The op over its operands in 32 bits, converted back.
 fn widened(uop: &UOp) -> UOp {
     let widen = |x: &UOp| {

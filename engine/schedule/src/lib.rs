@@ -55,6 +55,9 @@ pub struct Options {
     /// True if long reductions to few elements are divided into two kernels, which sums floats in
     /// another order.
     pub split: bool,
+    /// True if products of 16-bit floats need not be rounded before they are summed in f32; false
+    /// in strict mode.
+    pub wide_products: bool,
     /// The minimum sizes of operands that are packed, and of reductions that are split.
     pub thresholds: Thresholds,
 }
@@ -76,6 +79,7 @@ impl Default for Options {
             pack: false,
             rows: false,
             split: false,
+            wide_products: true,
             thresholds: Thresholds::USUAL,
         }
     }

@@ -5,20 +5,31 @@
 //! `contiguous` of a permuted view, in which a block of `j` is innermost and the reduced axes are
 //! next to it. Vector lanes along `j` then read adjacent elements, and a tile of the output reads
 //! one panel of `y` after the other. The order of the reduction stays the same.
+//!
+//! Products of 16-bit floats that are summed in f32 become products of f32: their factors are
+//! converted once, in the panels and in a copy of `x`, instead of in each iteration.
 
 use gradiff_graph::target::Thresholds;
-use gradiff_graph::{Arg, Dims, Op, Pairs, UOp};
+use gradiff_graph::{Arg, DType, Dims, Op, Pairs, UOp};
 use gradiff_view::ShapeTracker;
 
-use crate::shape_of;
 use crate::tuning::{
     PADDING_WINDOW, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, ROWS_GAIN, SCATTERED_STORE,
 };
 use crate::views::split;
+use crate::{Options, shape_of};
 
 /// Returns the node with its operands packed or padded, given the node before and after its sources
 /// were; `None` if there is nothing to pack.
-pub(crate) fn pack(node: &UOp, new: &UOp, thresholds: &Thresholds) -> Option<UOp> {
+pub(crate) fn pack(node: &UOp, new: &UOp, options: &Options) -> Option<UOp> {
+    let thresholds = &options.thresholds;
+    if options.wide_products
+        && let Some((node, new)) = with_wide_factors(node).zip(with_wide_factors(new))
+    {
+        let is_large = is_large_contraction(&node, thresholds);
+        let packed = is_large.then(|| contraction(&node, thresholds)).flatten();
+        return packed.map(|contraction| contraction.apply(&new, thresholds));
+    }
     if !is_large_contraction(node, thresholds) {
         return None;
     }
@@ -29,6 +40,27 @@ pub(crate) fn pack(node: &UOp, new: &UOp, thresholds: &Thresholds) -> Option<UOp
         Some(contraction) => Some(contraction.apply(new, thresholds)),
         None => with_padded_operands(new, thresholds),
     }
+}
+
+/// Returns a sum of products of 16-bit floats, each cast to f32, as the sum of the products of
+/// their factors in f32; `None` for other nodes. Views stay above the casts, so that a factor is
+/// cast before its elements are repeated.
+fn with_wide_factors(reduction: &UOp) -> Option<UOp> {
+    let [cast] = reduction.src() else { return None };
+    let [product] = cast.src() else { return None };
+    let is_half = matches!(product.dtype(), DType::F16 | DType::BF16);
+    if (cast.op(), product.op(), cast.dtype()) != (Op::Cast, Op::Mul, DType::F32) || !is_half {
+        return None;
+    }
+    let wide = |factor: &UOp| match factor.op() {
+        Op::View => {
+            let base = UOp::unary(Op::Cast, DType::F32, factor.src()[0].clone());
+            UOp::new(Op::View, DType::F32, [base], factor.arg().clone())
+        }
+        _ => UOp::unary(Op::Cast, DType::F32, factor.clone()),
+    };
+    let factors: Vec<UOp> = product.src().iter().map(wide).collect();
+    Some(reduction.with_src([UOp::new(Op::Mul, DType::F32, factors, Arg::None)]))
 }
 
 /// Returns the number of the operand that is to be copied with the reduced axes innermost: the

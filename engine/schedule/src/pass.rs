@@ -65,8 +65,7 @@ pub const PASSES: &[Pass] = &[
         promise: "operands that are read often are packed in reading order",
         run: |state, options| {
             if options.pack {
-                let thresholds = &options.thresholds;
-                state.replace(options, |node, new| pack::pack(node, new, thresholds))?;
+                state.replace(options, |node, new| pack::pack(node, new, options))?;
             }
             Ok(())
         },

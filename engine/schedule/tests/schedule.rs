@@ -30,7 +30,8 @@ const SPLIT: Options =
     Options { split: true, thresholds: Thresholds::SMALL, ..options(true, true, false, false) };
 
 const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Options {
-    Options { fuse, merge_views, pack, rows, split: false, thresholds: Thresholds::USUAL }
+    let thresholds = Thresholds::USUAL;
+    Options { fuse, merge_views, pack, rows, split: false, wide_products: true, thresholds }
 }
 
 /// Checks that the graph takes `kernels` kernels and has the same values under all options and
@@ -465,6 +466,24 @@ fn few_rows_of_a_product_are_copied_so_that_dot_products_are_contiguous() {
     assert_eq!(kernels(&f32s(&[8, 2]), &f32s(&[5, 8])), 1);
     // Dot products of 3 elements are too short.
     assert_eq!(kernels(&f32s(&[3, 3]), &f32s(&[7, 3])), 1);
+}
+
+#[test]
+fn factors_of_packed_halves_are_converted_once() {
+    let full = [8, 16, 4];
+    let rows = expand(&reshape(&input(DType::BF16, &[8, 4]), &[8, 1, 4]), &full);
+    let columns = expand(&reshape(&input(DType::BF16, &[16, 4]), &[1, 16, 4]), &full);
+    let products = cast(&binary(Op::Mul, &rows, &columns), DType::F32);
+    let sum = reduce(Op::Add, &products, &[2]);
+    check_values("product", std::slice::from_ref(&sum));
+    let types = |options: Options| -> Vec<Vec<DType>> {
+        let items = schedule(std::slice::from_ref(&sum), &options).unwrap().items;
+        items.iter().map(|item| item.buffers.iter().map(Buffer::dtype).collect()).collect()
+    };
+    let (half, wide) = (DType::BF16, DType::F32);
+    assert_eq!(types(PACKED), [vec![wide, half], vec![wide, half], vec![wide, wide, wide]]);
+    // Rounded products have factors of 16 bits.
+    assert_eq!(types(Options { wide_products: false, ..PACKED }), [vec![wide, half, half]]);
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Engine {
     /// Returns a plan, and the node that each node is after the plan has run.
     fn prepare(&self, nodes: &[UOp]) -> Result<(Plan, Vec<UOp>), Error> {
         let settings = self.settings();
-        match self.templates.template(nodes, self.schedule, &settings) {
+        match self.templates.template(nodes, self.schedule_options(), &settings) {
             Some(template) => match self.templates.get(&template) {
                 Some(found) => Ok(found),
                 None => {
@@ -157,14 +157,17 @@ impl Engine {
         }
     }
 
+    /// Returns the options for dividing graphs into kernels, as the mode restricts them.
+    fn schedule_options(&self) -> gradiff_schedule::Options {
+        let is_strict = self.kernel.rewrite.mode == Mode::Strict;
+        let wide_products = self.schedule.wide_products && !is_strict;
+        let split = self.schedule.split && !is_strict;
+        gradiff_schedule::Options { wide_products, split, ..self.schedule }
+    }
+
     /// Schedules and lowers nodes.
     fn planned(&self, nodes: &[UOp], settings: &Arc<str>) -> Result<(Plan, Vec<UOp>), Error> {
-        let keeps_order = self.kernel.rewrite.mode == Mode::Strict;
-        let options = gradiff_schedule::Options {
-            split: self.schedule.split && !keeps_order,
-            ..self.schedule
-        };
-        let schedule = gradiff_schedule::schedule(nodes, &options)?;
+        let schedule = gradiff_schedule::schedule(nodes, &self.schedule_options())?;
         let mut plan = Plan::default();
         for item in schedule.items {
             let key = Key::new(&item.ast, settings);

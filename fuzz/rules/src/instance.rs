@@ -677,7 +677,7 @@ mod tests {
             &gradiff_rewrite::rules::rows().into_iter().filter(is_symbolic).collect::<Vec<_>>()
         {
             let set = RuleSet::load(&[&[*rule]]).expect("the row loads");
-            let dtypes = [DType::I32, DType::U8, DType::I8, DType::Bool, DType::F32];
+            let dtypes = [DType::I32, DType::U8, DType::I8, DType::Bool, DType::F16, DType::F32];
             let fired = (0..4000).any(|number| {
                 let node = instance(rule, dtypes[number % dtypes.len()], &mut dice);
                 let mut trace = Trace::default();

@@ -55,7 +55,7 @@ pub(crate) fn difference(
     let mut search = Search::new(&[before, after])?;
     let differs = |tape: &Tape| {
         let [x, y] = [before, after].map(|node| value(tape, node));
-        let is_near = |count, x: f64, y: f64| is_near(tape, before.dtype(), count, (x, y));
+        let is_near = |count, x: f64, y: f64| is_near(tape, count, (x, y));
         !is_as_claimed(claim, x, y, &|| has_special(tape), &is_near)
     };
     search.run(hint, points, differs).then(|| {
@@ -147,14 +147,15 @@ fn magnitude(tape: &Tape) -> f64 {
 }
 
 /// Returns whether two floats differ by at most `count` roundings and those of the graphs, each of
-/// the largest float.
-fn is_near(tape: &Tape, dtype: DType, count: u32, (x, y): (f64, f64)) -> bool {
-    let unit = match dtype {
+/// the largest float, to the shortest type.
+fn is_near(tape: &Tape, count: u32, (x, y): (f64, f64)) -> bool {
+    let unit = |node: &UOp| match node.dtype() {
         DType::F16 => 2f64.powi(-10),
         DType::BF16 => 2f64.powi(-7),
         DType::F32 => f64::from(f32::EPSILON),
         _ => f64::EPSILON,
     };
+    let unit = tape.nodes().iter().map(unit).fold(f64::EPSILON, f64::max);
     let (largest, roundings) = (magnitude(tape), tape.nodes().len() + tape.iterations());
     let allowed = (f64::from(count) + roundings as f64) * unit * largest;
     x.is_nan() && y.is_nan() || !largest.is_finite() || (x - y).abs() <= allowed
@@ -343,6 +344,12 @@ mod tests {
         check(twice.clone(), plus(x.clone(), 0.3), Claim::Ulp(1), "");
         let found = witness(&twice, &plus(x.clone(), 0.4), Claim::Ulp(1), &Hint::new());
         assert!(found.is_some());
+        let half = UOp::unary(Op::Cast, DType::F16, x.clone());
+        let wide = |x: UOp| UOp::unary(Op::Cast, DType::F32, x);
+        let square = |x: UOp| UOp::binary(Op::Mul, x.clone(), x);
+        let [rounded, exact] = [wide(square(half.clone())), square(wide(half))];
+        check(rounded.clone(), exact.clone(), Claim::Ulp(1), "");
+        assert!(witness(&rounded, &exact, Claim::Bits, &Hint::new()).is_some());
         let times_zero = UOp::binary(Op::Mul, x.clone(), float(0.0));
         let found = witness(&times_zero, &float(0.0), Claim::Value, &Hint::new());
         assert_eq!(found.as_deref(), Some("x=NaN: NaN became 0.0"));

@@ -126,9 +126,9 @@ impl GroupReducer {
             let rest = UOp::binary(Op::FloorMod, info.range.clone(), int(inner));
             let thread = UOp::binary(Op::Mul, counter.clone(), int(inner));
             let thread = UOp::binary(Op::Add, thread, rest);
-            let others = [(info.range.clone(), thread)];
+            let first_step = [(info.range.clone(), thread)];
             partial =
-                reduce(self.exchange(partial, dims, &|info| at(&others, info)), vec![counter]);
+                reduce(self.exchange(partial, dims, &|info| at(&first_step, info)), vec![counter]);
         }
         let size = |info: &Loop| match divided_twice(over) {
             Some((_, inner)) => inner,

@@ -220,9 +220,9 @@ fn tiles(
     for place in places {
         let loads = loads_at.remove(&place).unwrap_or_default();
         let (array, terms) = place;
-        let own = threads.count * iterations(&loads[0].0) * loads.len() as i64;
+        let loaded = threads.count * iterations(&loads[0].0) * loads.len() as i64;
         let tile = Tile::of(array, terms, loads, free, within, threads, setting);
-        found.extend(tile.filter(|tile| 2 * tile.elements() <= own));
+        found.extend(tile.filter(|tile| 2 * tile.elements() <= loaded));
     }
     match found.len() {
         0 => Err("no elements that several threads load are a tile".to_owned()),
@@ -350,7 +350,7 @@ impl Tile {
             digit.step = axis.size;
             axis.size = axis.size.checked_mul(digit.count)?;
         }
-        let elements = axes.iter().try_fold(1i64, |all, axis| all.checked_mul(axis.size))?;
+        let elements = axes.iter().try_fold(1i64, |count, axis| count.checked_mul(axis.size))?;
         (elements <= TILE_MAX).then_some(())?;
         let lanes = lanes(&array, &uniform, constant, &axes, gate.is_some(), threads, setting);
         // Rows do not begin at the same bank of the memory.
@@ -421,10 +421,10 @@ fn are_independent(digits: &[Digit], free: &Free) -> bool {
         let number = |digit: &Digit, counter: i64| {
             digit.value.as_ref().and_then(|value| number_at(value, range, counter))
         };
-        let all = |counter| {
+        let tuple = |counter| {
             of_range.iter().map(|digit| number(digit, counter)).collect::<Option<Vec<i64>>>()
         };
-        let Some(mut found) = (0..size(range).min(TILE_MAX)).map(all).collect::<Option<Vec<_>>>()
+        let Some(mut found) = (0..size(range).min(TILE_MAX)).map(tuple).collect::<Option<Vec<_>>>()
         else {
             return false;
         };

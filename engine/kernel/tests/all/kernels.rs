@@ -9,7 +9,7 @@ use gradiff_graph::{
 };
 use gradiff_kernel::passes::{LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff_kernel::{Error, Options, Strategy, lower, name, stages};
-use gradiff_rewrite::Trace;
+use gradiff_rewrite::{Mode, Trace};
 use gradiff_view::ShapeTracker;
 
 fn lowered(ast: &UOp) -> Linear {
@@ -541,6 +541,29 @@ fn legalize_f16_sum_accumulates_in_f32() {
     let mut memories = vec![vec![None], vec![half(2048.0), half(1.0), half(1.0)]];
     linear::run(&linear, &mut memories);
     assert_eq!(memories[0], [half(2050.0)]);
+}
+
+#[test]
+fn products_of_halves_are_rounded_before_they_are_added_in_strict_mode_alone() {
+    let [x, y] = [1, 2].map(|slot| contiguous(DType::F16, slot, &[2]));
+    let product = UOp::unary(Op::Cast, DType::F32, UOp::binary(Op::Mul, x, y));
+    let ast = sink(reduce(Op::Add, product, &[0]), &[1]);
+    let half = |value: f64| Some(Constant::float(DType::F16, value));
+    let (root, square) = (1.0 + 2f64.powi(-10), 1.0 + 2f64.powi(-9));
+    // The square of the root is larger than `square` by 2^-20, and rounds to it.
+    let rest = [(Mode::Strict, 0.0), (Mode::Default, 2f64.powi(-20)), (Mode::Fast, 2f64.powi(-20))];
+    for (mode, expected) in rest {
+        let rewrite = gradiff_rewrite::Options { mode, fuel: None };
+        let options = Options { rewrite, ..Options::default() };
+        let linear = lower(&ast, &Target::default(), &options, &mut Trace::default());
+        let linear = linear.expect("a kernel");
+        let mut memories =
+            vec![vec![None], vec![half(root), half(-1.0)], vec![half(root), half(square)]];
+        linear::run(&linear, &mut memories);
+        assert_eq!(memories[0], f32s(&[expected]), "{mode:?}: {linear}");
+        let casts = if mode == Mode::Strict { 4 } else { 2 };
+        assert_eq!(ops(&linear, Op::Cast).len(), casts, "{mode:?}: {linear}");
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Real compilers accept the text of representative kernels, and refuse wrong text.
 
+/// The harness's reading of inline assembly, which is beside its stand-ins.
+#[path = "../../../../fuzz/check/src/backends/texts/assembly.rs"]
+mod assembly;
 mod compilers;
 mod helpers;
 mod kernels;

@@ -346,7 +346,7 @@ const RUNNERS: &[Runner] = &[
         find: find_clang,
         compile: |program, source, object| {
             let mut command = cpp_object(program, source, object);
-            command.args(["-include", "cuda_host.h"]);
+            command.args(["-include", "cuda_host.h", "-include", "cuda_asm.h"]);
             command
         },
         wrap: Some(|kernel, function, types| {
@@ -426,13 +426,15 @@ fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
     }
     let text = (language.prelude)(&code.helpers) + &code.text;
     match language.name {
-        // The indices of group and thread, which the wrappers count.
+        // The indices of group and thread, which the wrappers count; no kernel here has a barrier.
         "cuda" => {
             let index = |name: &str, count: &str| {
                 format!("extern \"C\" int gradiff_{name}(int d) {{ return d ? 0 : {count}; }}\n")
             };
             let indices = index("group", "group_at") + &index("thread", "thread_at");
-            format!("static int group_at, thread_at;\n{indices}{text}{wrappers}")
+            let barrier = "extern \"C\" void gradiff_barrier(void) { __builtin_trap(); }\n";
+            let text = crate::assembly::as_calls(&text);
+            format!("static int group_at, thread_at;\n{indices}{barrier}{text}{wrappers}")
         }
         "opencl" => {
             let quoted: Vec<String> =

@@ -1,11 +1,12 @@
-//! Casts: chains that lose nothing become one.
+//! Casts: chains that lose nothing become one, and so do products that are rounded before they are
+//! widened.
 
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
 
 const TINYGRAD: &str = "tinygrad symbolic.py";
 
-/// Only casts that keep each value.
+/// Only casts that keep each value; the last row alone leaves out a rounding.
 #[rustfmt::skip]
 pub(super) const CAST: &[Rule] = &[
     row("cast/same", (Types::Any, Bits),
@@ -28,4 +29,9 @@ pub(super) const CAST: &[Rule] = &[
         "(bitcast s@(bitcast x))", "(bitcast x)",
         "!isbool(s) && !isbool(x)",
         "the bits do not change; a bool keeps one of its eight", TINYGRAD),
+    row("cast/product-of-halves", (Types::Floats, Ulp(1)),
+        "(cast (mul x y))", "@wide_product",
+        "bits(root) == 32 && !isint(root)",
+        "f32 has all digits of a product of 16-bit floats, which need not be rounded before it is \
+         added, nor overflow; computed, so that constants are widened at once", ""),
 ];

@@ -378,6 +378,7 @@ impl BackendRow {
         let mut configuration = Configuration::default();
         configuration.schedule.fuse = self.fuse;
         configuration.schedule.merge_views = self.merge_views;
+        configuration.schedule.wide_products = !self.is_strict();
         configuration.kernel.rewrite.mode = self.mode;
         configuration.kernel.opts = match self.opts {
             Opts::None => Strategy::None,

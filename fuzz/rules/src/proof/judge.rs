@@ -24,6 +24,7 @@ fn exact(tape: &Tape) -> Option<(f64, f64)> {
             Op::Sub => at(0) - at(1),
             Op::Mul => at(0) * at(1),
             Op::Neg => -at(0),
+            Op::Cast if node.dtype().is_float() && node.src()[0].dtype().is_float() => at(0),
             _ if node.src().is_empty() => scalar::to_float(tape.values()[position].element()?)?,
             _ => return None,
         };

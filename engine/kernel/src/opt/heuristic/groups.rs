@@ -119,9 +119,9 @@ fn divide_rows(optimizer: &mut Optimizer<'_>, reduced: &Loop, lanes: i64) -> Res
 /// output alone has too few.
 fn divide_columns(optimizer: &mut Optimizer<'_>, reduced: i64, columns: i64) -> Result<i64, Error> {
     let outputs = iterations_left(&optimizer.loops);
-    let amounts: &[i64] = match outputs {
-        ..=FEW_COLUMNS => &[16, 8, 4],
-        ..=MANY_COLUMNS => &[8, 4],
+    let amounts: &[i64] = match (outputs <= FEW_COLUMNS, outputs <= MANY_COLUMNS) {
+        (true, _) => &[16, 8, 4],
+        (_, true) => &[8, 4],
         _ => return Ok(1),
     };
     let Some(threads) = optimizer.add_first_legal(OptOp::Group, reduced, amounts)? else {
@@ -230,16 +230,16 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
     let is_alone = order.len() == 1;
     for (_, number) in order.into_iter().rev().take(3) {
         let size = optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size);
-        let most = if is_alone { GROUP_THREADS } else { SIMD };
+        let limit = if is_alone { GROUP_THREADS } else { SIMD };
         if number == innermost && threads == 1 && PADDED_MIN <= size && size % SIMD != 0 {
-            let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= most);
+            let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= limit);
             // At most an eighth more iterations, if that is enough.
             let fits = |amount: &i64| 8 * padded_size(size, *amount) <= 9 * size;
             optimizer.add(OptOp::PadTo, number, amounts.clone().find(fits).unwrap_or(SIMD))?;
         }
         let amounts: Vec<i64> = [256, 128, 64, 32, 16, 8, 4, 3, 2]
             .into_iter()
-            .filter(|amount| *amount <= most && threads * amount <= GROUP_THREADS)
+            .filter(|amount| *amount <= limit && threads * amount <= GROUP_THREADS)
             .collect();
         threads *= optimizer.add_first_legal(OptOp::Local, number, &amounts)?.unwrap_or(1);
     }

@@ -55,7 +55,7 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
     let toggled = draw.one_in(2);
     let (device, target) = (engine.device.target(), &mut engine.target);
     let thresholds = draw.pick(&[Thresholds::SMALL, Thresholds::USUAL]);
-    match draw.below(14) {
+    match draw.below(16) {
         0 => {
             let modes = [Mode::Strict, Mode::Default, Mode::Fast];
             engine.kernel.rewrite.mode = draw.pick(&modes);
@@ -71,7 +71,9 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
         9 => engine.schedule.thresholds = thresholds,
         10 => target.thresholds = thresholds,
         11 => target.fma = device.fma && toggled,
-        12 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
+        12 => engine.schedule.wide_products = toggled,
+        13 => engine.schedule.split = toggled,
+        14 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
         _ => return set_target(engine, if toggled { device } else { Target::PLAIN }),
     }
     Ok(())
