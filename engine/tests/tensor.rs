@@ -407,3 +407,28 @@ fn contiguous_is_kept_beside_packed_operands() {
     engine.schedule.pack = false;
     assert!(engine.plan(&[&product().add(1).unwrap()]).unwrap().kernel_count() < packed);
 }
+
+#[test]
+fn packed_products_of_halves_are_rounded_in_strict_mode_alone() {
+    use gradiff::rewrite::Mode;
+    let (root, square) = (1.0 + 2f64.powi(-10), 1.0 + 2f64.powi(-9));
+    // A matrix of f16 whose rows repeat two elements.
+    let matrix = |rows: usize, row: [f64; 2]| {
+        let elements: Vec<f64> = row.repeat(rows);
+        Tensor::from_slice(&[rows as i64, 2], &elements)?.cast(DType::F16)
+    };
+    // The square of the root exceeds `square` by 2^-20, and rounds to it.
+    for (mode, expected, kernels) in [(Mode::Strict, 0.0, 1), (Mode::Default, 2f64.powi(-20), 3)] {
+        let mut engine = engine();
+        engine.schedule.pack = true;
+        engine.schedule.thresholds = gradiff::graph::target::Thresholds::SMALL;
+        engine.kernel.rewrite.mode = mode;
+        let [a, b] = [matrix(8, [root, -1.0]), matrix(16, [root, square])];
+        let [a, b] = [on(&engine, a.unwrap()), on(&engine, b.unwrap())];
+        let product = || a.matmul(&b.transpose(0, 1).unwrap()).unwrap();
+        assert_eq!(engine.plan(&[&product()]).unwrap().kernel_count(), kernels, "{mode:?}");
+        let product = on(&engine, product());
+        let elements = product.cast(DType::F64).unwrap().to_vec::<f64>().unwrap();
+        assert!(elements.iter().all(|element| *element == expected), "{mode:?}: {elements:?}");
+    }
+}
