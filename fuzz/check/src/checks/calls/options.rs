@@ -84,6 +84,7 @@ fn set_target(engine: &mut Engine, target: Target) -> Result<(), String> {
     let (mut schedule, mut kernel) = (engine.schedule, engine.kernel.clone());
     engine.set_target(target);
     (schedule.pack, schedule.rows) = (target.is_vector_cpu(), target.is_vector_cpu());
+    schedule.split = target.groups.is_some();
     kernel.opts = Strategy::Heuristic;
     let (found, expected) = (
         (engine.target, engine.schedule, format!("{:?}", engine.kernel)),

@@ -6,7 +6,9 @@
 //!
 //! Floats that differ are close if rounding explains it: both kernels are run again with the last
 //! bit of the result of each op moved up or down at random, and a difference is accepted up to four
-//! times the greatest change of the element by that. There is no tolerance to set.
+//! times the greatest change of the element by that. Sums of equal addends round the same way each
+//! time, so all are also moved up, and all down; that change is accepted once. There is no
+//! tolerance to set.
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::runtime::Executable;
@@ -78,8 +80,20 @@ const SETS: [(Data, u64); 20] = [
 /// Number of runs of a kernel with other roundings.
 const ROUNDINGS: u64 = 6;
 
-/// Allowed change of an element, relative to that by the roundings that were tried.
+/// Allowed change of an element, relative to that by the random roundings that were tried.
 const MARGIN: f64 = 4.0;
+
+/// The runs of a kernel with other roundings, each with the allowed change relative to that of the
+/// run.
+type Spread = Vec<(f64, Vec<Elements>)>;
+
+/// The move of the last bit of a result.
+#[derive(Clone, Copy)]
+enum Move {
+    Random,
+    Up,
+    Down,
+}
 
 /// Checks that a kernel can be run here: parameters numbered from 0 on, all of moderate size.
 ///
@@ -375,13 +389,16 @@ impl<'a> Trial<'a> {
     }
 
     /// The outputs of both kernels with other roundings.
-    fn spread(&self) -> [Vec<Vec<Elements>>; 2] {
+    fn spread(&self) -> [Spread; 2] {
         let runs = |index: usize, memories: &[Elements]| {
-            let each = |number: u64| {
+            let moved = |(number, (margin, way)): (u64, (f64, Move))| {
                 let mut random = Random(self.seed << 8 | number);
-                run(self.kernels[index], memories, &mut |op, value| nudge(op, value, &mut random))
+                let mut round = |op, value| nudge(op, value, way, &mut random);
+                Some((margin, run(self.kernels[index], memories, &mut round).ok()?))
             };
-            (0..ROUNDINGS).filter_map(|number| each(number).ok()).collect()
+            let random = (0..ROUNDINGS).map(|_| (MARGIN, Move::Random));
+            let ways = random.chain([(1.0, Move::Up), (1.0, Move::Down)]);
+            (0..).zip(ways).filter_map(moved).collect()
         };
         let later = if self.is_compiled { Vec::new() } else { runs(1, &self.after) };
         [runs(0, &self.before), later]
@@ -440,43 +457,55 @@ fn is_same(before: Option<Constant>, after: Option<Constant>) -> bool {
 fn is_close(
     before: Option<Constant>,
     after: Option<Constant>,
-    [earlier, later]: &[Vec<Vec<Elements>>; 2],
+    [earlier, later]: &[Spread; 2],
     (old, new, element): (usize, usize, usize),
 ) -> bool {
     let (Some(a), Some(b)) = (before, after) else { return false };
-    let values = |runs: &[Vec<Elements>], slot: usize| -> Vec<Constant> {
-        runs.iter().filter_map(|memories| memories[slot][element]).collect()
+    let values = |runs: &Spread, slot: usize| -> Vec<(f64, Constant)> {
+        let value =
+            |(margin, memories): &(f64, Vec<Elements>)| Some((*margin, memories[slot][element]?));
+        runs.iter().filter_map(value).collect()
     };
     let (earlier, later) = (values(earlier, old), values(later, new));
     // Other roundings of one kernel give the value of the other one.
-    if earlier.contains(&b) || later.contains(&a) {
+    let gives = |runs: &[(f64, Constant)], wanted| runs.iter().any(|(_, value)| *value == wanted);
+    if gives(&earlier, b) || gives(&later, a) {
         return true;
     }
     let (Some(x), Some(y)) = (a.to_float(), b.to_float()) else { return false };
     if x == 0.0 && y == 0.0 {
         return true;
     }
-    let moved = |from: f64, runs: &[Constant]| {
-        let moves = runs.iter().filter_map(|value| value.to_float()).map(|to| (to - from).abs());
-        moves.fold(0.0, f64::max)
+    let moved = |from: f64, runs: &[(f64, Constant)]| {
+        let change = |(margin, value): &(f64, Constant)| {
+            value.to_float().map(|to| margin * (to - from).abs())
+        };
+        runs.iter().filter_map(change).fold(0.0, f64::max)
     };
     let change = moved(x, &earlier).max(moved(y, &later));
-    (x - y).abs() <= MARGIN * change && change.is_finite()
+    (x - y).abs() <= change && change.is_finite()
 }
 
-/// The value, with the last bit of a float that the op rounds moved up, down or not at all.
-fn nudge(op: Op, value: Constant, random: &mut Random) -> Constant {
+/// The value, with the last bit of a float that the op rounds moved up or down; at random, possibly
+/// not at all.
+fn nudge(op: Op, value: Constant, way: Move, random: &mut Random) -> Constant {
     let is_exact =
         matches!(op, Op::Neg | Op::Max | Op::Min | Op::Where | Op::Bitcast | Op::CmpLt | Op::CmpNe);
     let Some(float) = value.to_float().filter(|float| float.is_finite() && *float != 0.0) else {
         return value;
     };
-    let bits = match random.below(3) {
+    // The bits of a negative number grow with its size.
+    let grows = match way {
         _ if is_exact => return value,
-        0 => value.bits() + 1,
-        1 => value.bits() - 1,
-        _ => return value,
+        Move::Up => 0.0 < float,
+        Move::Down => float < 0.0,
+        Move::Random => match random.below(3) {
+            0 => true,
+            1 => false,
+            _ => return value,
+        },
     };
+    let bits = if grows { value.bits() + 1 } else { value.bits() - 1 };
     let moved = Constant::from_bits(value.dtype(), bits);
     let is_number =
         moved.to_float().is_some_and(|to| to.is_finite() && to.signum() == float.signum());

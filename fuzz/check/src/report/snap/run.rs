@@ -107,8 +107,8 @@ mod tests {
     /// The languages whose texts run without a device, and a right and a wrong expression in each.
     const DIFFERENCES: [(&str, &str, &str); 6] = [
         ("c", "(val1-val0)", "(val0-val1)"),
-        ("cuda", "(val2-val0)", "(val0-val2)"),
-        ("metal", "(val2-val0)", "(val0-val2)"),
+        ("cuda", "(val2.x-val0)", "(val0-val2.x)"),
+        ("metal", "(val2.x-val0)", "(val0-val2.x)"),
         ("opencl", "(val2-val0)", "(val0-val2)"),
         ("wgsl", "(val1-val0)", "(val0-val1)"),
         ("ptx", "sub.rn.f32 ", "add.rn.f32 "),
