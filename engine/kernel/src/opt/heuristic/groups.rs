@@ -1,7 +1,7 @@
-//! Heuristics for devices with thread groups: tensor cores, if they fit; else a reduction is
-//! divided among the threads of a group, if the output is too small to occupy the device; else each
-//! thread computes a few adjacent elements, and elements that share loads. The remaining output
-//! loops fill the group.
+//! Heuristics for devices with thread groups: tensor cores, if they fit; else tiles in local memory
+//! for a large product; else a reduction is divided among the threads of a group, if its elements
+//! are loaded once or the output is too small to occupy the device; else each thread computes a few
+//! adjacent elements, and elements that share loads. The remaining output loops fill the group.
 
 use gradiff_graph::AxisKind;
 
@@ -249,7 +249,11 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
 /// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles,
 /// so that fragments are reused, and puts a few warps into a group. Returns whether it does.
 fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
+    if optimizer.setting.target.tensor_cores.is_empty() {
+        return Ok(false);
+    }
     for [m, n, k] in products(optimizer) {
+        let before = (optimizer.root.clone(), optimizer.loops.clone(), optimizer.opts.clone());
         for number in [m, n, k] {
             pad_product(optimizer, number, 16)?;
         }
@@ -270,6 +274,7 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
                 return Ok(true);
             }
         }
+        (optimizer.root, optimizer.loops, optimizer.opts) = before;
     }
     Ok(false)
 }
