@@ -280,9 +280,10 @@ fn repeat_range(kernel: &mut Linear, draw: &mut Draw) {
 fn similar_arg(uop: &Instruction, draw: &mut Draw) -> Arg {
     let difference = draw.pick(&[-1, 1, -3, 2]);
     match &uop.arg {
-        Arg::Const(value) => match gradiff_eval::scalar::to_int(*value) {
+        // The type of the uop may have been damaged.
+        Arg::Const(constant) => match gradiff_eval::scalar::to_int(*constant) {
             Some(value) if !draw.one_in(6) => {
-                Arg::Const(Constant::int(uop.dtype, value + i128::from(difference)))
+                Arg::Const(Constant::int(constant.dtype(), value + i128::from(difference)))
             }
             _ => Arg::Const(Constant::zero(draw.pick(&DType::ALL))),
         },
