@@ -5,7 +5,7 @@ use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
 use super::legal::{check, padded_size};
 use super::loop_info::Loop;
 use super::loops::{Loops, loops};
-use super::replace::{Replacement, replace};
+use super::replace::{Replacement, replace, split};
 use super::{Opt, OptOp, Setting, stage, tensor_cores};
 use crate::Error;
 use crate::accumulators::identity;
@@ -72,27 +72,6 @@ pub(super) fn apply_to(
         }
     };
     replace(root, &[replacement])
-}
-
-/// Splits the range of a loop into an outer and an inner one: the range is `outer*size + inner`,
-/// where `size` is the trip count of the inner one. `new`, of trip count `amount`, becomes the
-/// outer range if `is_outer`, else the inner one.
-pub(super) fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
-    let dtype = info.range.dtype();
-    let rest = info.size / amount;
-    if rest == 1 {
-        return Replacement::range(info, new.clone());
-    }
-    let old = range(rest, dtype, info.axis.kind, info.axis.number);
-    let (outer, inner, count) = if is_outer { (new, &old, rest) } else { (&old, new, amount) };
-    let scaled = UOp::binary(Op::Mul, outer.clone(), UOp::int(dtype, count));
-    let value = UOp::binary(Op::Add, scaled, inner.clone());
-    Replacement {
-        range: info.range.clone(),
-        value,
-        reduced: vec![old.clone(), new.clone()],
-        accumulators: None,
-    }
 }
 
 /// Rounds the trip count up to a multiple of `amount` and shifts the last block inwards, so that

@@ -177,8 +177,3 @@ fn divided_twice<'a>(over: &[&'a Loop]) -> Option<(&'a Loop, i64)> {
     let inner = 1 << (info.size.checked_ilog2()? / 2);
     (TWICE_DIVIDED_MIN <= info.size && info.size % inner == 0).then_some((*info, inner))
 }
-
-/// Returns the local arrays in which the partial results of a reduction are exchanged.
-pub(super) fn array_count(threads: i64) -> i64 {
-    if TWICE_DIVIDED_MIN <= threads { 2 } else { 1 }
-}

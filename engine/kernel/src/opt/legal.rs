@@ -4,7 +4,7 @@ use gradiff_graph::{AxisKind, UOp};
 use gradiff_rewrite::Mode;
 
 use super::limits::{at_most, fits, groups_of};
-use super::loop_info::Loop;
+use super::loop_info::{Loop, array_count};
 use super::loops::{Loops, loops};
 use super::tuning::{STORES_MAX, THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
 use super::{Opt, OptOp, Setting, stage, tensor_cores};
@@ -124,7 +124,7 @@ fn check_split(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Re
     };
     ensure(is_allowed, || format!("{} takes {kinds}", opt.op.name()))?;
     let is_group = matches!(opt.op, OptOp::Group | OptOp::GroupTop);
-    let loops_of_each = super::groups::array_count(amount) as usize;
+    let loops_of_each = array_count(amount) as usize;
     let over_threads = if is_group { loops_of_each * info.reductions.len() } else { 0 };
     loops.have_room(usize::from(amount < size) + over_threads)?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {

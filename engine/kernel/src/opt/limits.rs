@@ -6,8 +6,7 @@ use gradiff_graph::target::Groups;
 use gradiff_graph::{AxisKind, DType};
 
 use super::Setting;
-use super::groups::array_count;
-use super::loop_info::Loop;
+use super::loop_info::{Loop, array_count};
 use super::loops::Loops;
 
 /// Checks that `count * amount` iterations are within a limit.

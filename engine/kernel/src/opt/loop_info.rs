@@ -4,6 +4,7 @@ use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
+use super::tuning::TWICE_DIVIDED_MIN;
 use crate::Error;
 use crate::cached_rows::row_ranges;
 use crate::error::malformed;
@@ -43,6 +44,11 @@ impl Loop {
     pub(super) fn is_independent(&self, other: &Loop) -> bool {
         self.related & other.bit == 0
     }
+}
+
+/// Returns the local arrays in which the partial results of a reduction are exchanged.
+pub(super) fn array_count(threads: i64) -> i64 {
+    if TWICE_DIVIDED_MIN <= threads { 2 } else { 1 }
 }
 
 /// Returns the loops of a lowered kernel in the order of [`Loops::list`](super::Loops::list).

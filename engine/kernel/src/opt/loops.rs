@@ -3,8 +3,7 @@
 use gradiff_graph::{AxisKind, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::groups::array_count;
-use super::loop_info::{self, Loop};
+use super::loop_info::{self, Loop, array_count};
 use super::matmul::{Matmul, matmuls};
 use crate::cached_rows::cache_bytes;
 use crate::free::{Free, MAX_RANGES};

@@ -37,6 +37,27 @@ impl Replacement {
     }
 }
 
+/// Splits the range of a loop into an outer and an inner one: the range is `outer*size + inner`,
+/// where `size` is the trip count of the inner one. `new`, of trip count `amount`, becomes the
+/// outer range if `is_outer`, else the inner one.
+pub(super) fn split(info: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replacement {
+    let dtype = info.range.dtype();
+    let rest = info.size / amount;
+    if rest == 1 {
+        return Replacement::range(info, new.clone());
+    }
+    let old = range(rest, dtype, info.axis.kind, info.axis.number);
+    let (outer, inner, count) = if is_outer { (new, &old, rest) } else { (&old, new, amount) };
+    let scaled = UOp::binary(Op::Mul, outer.clone(), UOp::int(dtype, count));
+    let value = UOp::binary(Op::Add, scaled, inner.clone());
+    Replacement {
+        range: info.range.clone(),
+        value,
+        reduced: vec![old.clone(), new.clone()],
+        accumulators: None,
+    }
+}
+
 /// Applies replacements to a kernel. The unrolled ranges of a reduction become its innermost ones.
 pub(super) fn replace(root: &UOp, replacements: &[Replacement]) -> Result<UOp, Error> {
     let find = |node: &UOp| replacements.iter().find(|replacement| replacement.range == *node);

@@ -15,11 +15,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Setting;
-use super::apply::split;
 use super::limits::groups_of;
 use super::loop_info::Loop;
 use super::loops::Loops;
-use super::replace::{Replacement, replace};
+use super::replace::{Replacement, replace, split};
 use super::tuning::{COPIES_MAX, STAGED_MAX, TILE_MAX};
 use crate::Error;
 use crate::free::Free;
