@@ -253,7 +253,7 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         return Ok(false);
     }
     for [m, n, k] in products(optimizer) {
-        let before = (optimizer.root.clone(), optimizer.loops.clone(), optimizer.opts.clone());
+        let before = optimizer.clone();
         for number in [m, n, k] {
             pad_product(optimizer, number, 16)?;
         }
@@ -274,7 +274,7 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
                 return Ok(true);
             }
         }
-        (optimizer.root, optimizer.loops, optimizer.opts) = before;
+        *optimizer = before;
     }
     Ok(false)
 }
@@ -290,7 +290,7 @@ fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         if rows.min(columns) < STAGED_MIN || size(optimizer, k) < STAGED_DEPTH {
             continue;
         }
-        let before = (optimizer.root.clone(), optimizer.loops.clone(), optimizer.opts.clone());
+        let before = optimizer.clone();
         // Tiles of 64x64 or 64x128: threads compute squares of 4x4 or 8x8.
         let groups = iterations_left(&optimizer.loops) / (2 * STAGED_MIN * STAGED_MIN);
         let each = if LEAST_GROUPS <= groups { 8 } else { 4 };
@@ -308,7 +308,7 @@ fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         if is_staged {
             return Ok(true);
         }
-        (optimizer.root, optimizer.loops, optimizer.opts) = before;
+        *optimizer = before;
     }
     Ok(false)
 }

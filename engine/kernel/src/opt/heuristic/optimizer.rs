@@ -8,7 +8,8 @@ use crate::opt::legal::{check, padded_size};
 use crate::opt::tuning::{LONG_BLOCKS, SHIFTED_MAX};
 use crate::opt::{Loop, Loops, Opt, OptOp, Setting, loops};
 
-/// The opts chosen so far, and the kernel after them.
+/// The opts chosen so far, and the kernel after them. A copy is what to go back to.
+#[derive(Clone)]
 pub(super) struct Optimizer<'a> {
     pub(super) root: UOp,
     pub(super) loops: Loops,
