@@ -161,6 +161,17 @@ fn cuda_function(word: &str) -> Option<Code> {
                        asm(\"cvt.s32.s16 %0, %1;\" : \"=r\"(r) : \"r\"((unsigned int)x));\n\
                        #endif\n  return (short)r;\n}"
             .into(),
+        "select_i32" => return Some(select_function("select_i32", "int", ["", ""], "r")),
+        "select_f32" => {
+            let names = ["__uint_as_float", "__float_as_uint"];
+            return Some(select_function("select_f32", "float", names, "r"));
+        }
+        "select_f64" => {
+            let names = ["__longlong_as_double", "__double_as_longlong"];
+            return Some(select_function("select_f64", "double", names, "l"));
+        }
+        "max_i8" | "max_i16" | "max_i32" => extreme_function(word, "x", "y"),
+        "min_i8" | "min_i16" | "min_i32" => extreme_function(word, "y", "x"),
         "half4" => return Some(long_vector("half4", &half, 4)),
         "half8" => return Some(long_vector("half8", &half, 8)),
         "bfloat4" => return Some(long_vector("bfloat4", &bfloat, 4)),
@@ -189,6 +200,61 @@ fn cuda_function(word: &str) -> Option<Code> {
         }
     };
     Some(code!("{}{}\n", SCALARS.function, line))
+}
+
+/// Renders a `where` that NVIDIA's compilers get wrong as the call of a function in which they see
+/// no `where`. They (NVRTC and ptxas of CUDA 13.0) take
+/// * a choice between two compared floats for a minimum or maximum, which gives 0.0 for the second
+///   of 0.0 and -0.0, and loses the bits of a NaN;
+/// * one between two compared integers likewise, and the maximum or minimum of three loses the
+///   sign of a negated operand;
+/// * one between -1.0 and -0.0, also of signs changed later, for the conversion of -1 or 0.
+fn opaque_select(alu: &Alu) -> Option<Code> {
+    let (Op::Where, [gate, x, y]) = (alu.op, alu.src.as_slice()) else { return None };
+    let is_extreme = alu.min_max.is_some();
+    let is_of_constants = x.known.is_some() && y.known.is_some();
+    let call = |name: &str| Code::call(name, &[gate.code, x.code, y.code]);
+    Some(match alu.dtype {
+        DType::F32 if is_extreme || is_of_constants => call("select_f32"),
+        DType::F64 if is_extreme => call("select_f64"),
+        DType::I32 if is_extreme => call("select_i32"),
+        dtype if is_extreme && dtype.is_int() && dtype.bits() < 32 => {
+            code!("(({}){})", type_name(dtype), call("select_i32"))
+        }
+        _ => return None,
+    })
+}
+
+/// The definition of a helper of [`opaque_select`]: the names of the functions that make the value
+/// of its bits and give its bits, and the class of asm operands for the bits.
+fn select_function(name: &str, kind: &str, [of_bits, bits]: [&str; 2], class: &str) -> Code {
+    let (function, size) = (SCALARS.function, if class == "l" { 64 } else { 32 });
+    let unsigned = if class == "l" { "unsigned long long" } else { "unsigned int" };
+    format!(
+        "{function}{kind} {name}(bool c, {kind} x, {kind} y) {{\n\
+         #ifdef __CUDA_ARCH__\n  \
+           {unsigned} r;\n  \
+           asm(\"{{.reg .pred p; setp.ne.u32 p, %3, 0; selp.b{size} %0, %1, %2, p;}}\"\n    \
+           : \"={class}\"(r) : \"{class}\"({bits}(x)), \"{class}\"({bits}(y)), \
+             \"r\"((unsigned int)c));\n  \
+           return {of_bits}(r);\n\
+         #else\n  return c ? x : y;\n#endif\n}}\n"
+    )
+    .into()
+}
+
+/// The head and body of a maximum or minimum of integers: see [`opaque_select`].
+fn extreme_function(name: &str, if_less: &str, if_greater: &str) -> Code {
+    let kind = match name.split_at(4).1 {
+        "i8" => "signed char",
+        "i16" => "short",
+        _ => "int",
+    };
+    let select = Code::helper("select_i32");
+    code!(
+        "{kind} {name}({kind} x, {kind} y) {{ return {}(y < x, {if_less}, {if_greater}); }}",
+        select
+    )
 }
 
 const LANES: [&str; 8] = ["x", "y", "z", "w", "a", "b", "c", "d"];
@@ -353,6 +419,9 @@ impl Dialect for Cuda {
     fn alu(&self, alu: &Alu) -> Option<Text> {
         if alu.lanes != 1 {
             return None;
+        }
+        if let Some(code) = opaque_select(alu) {
+            return Some(code.into());
         }
         let code = SCALARS.alu(alu)?;
         let is_conversion = matches!(alu.op, Op::Cast | Op::Bitcast) && alu.dtype == DType::I16;

@@ -132,9 +132,15 @@ pub(crate) fn alu(
     }
 }
 
-/// `x` if the gate is true, else `y`.
+/// `x` if the gate is true, else `y`. Of bits: a `selp` of floats is a minimum or maximum for
+/// NVIDIA's assembler (ptxas of CUDA 13.0) if it chooses between compared values, and gives 0.0 for
+/// -0.0 if the other value is -1.0.
 fn select(out: &mut Registers, dtype: DType, gate: &str, x: &str, y: &str) -> String {
-    let kind = class(dtype).register_type;
+    let kind = match class(dtype).register_type {
+        "f32" => "b32",
+        "f64" => "b64",
+        kind => kind,
+    };
     out.value(dtype, &format!("selp.{kind}"), &[x, y, gate])
 }
 
@@ -216,6 +222,12 @@ fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<Str
         Op::And => format!("and.{bits}"),
         Op::Or => format!("or.{bits}"),
         Op::Xor => format!("xor.{bits}"),
+        // The same assembler loses the sign of a negated operand of `max.s32` and `min.s32`.
+        Op::Max | Op::Min if kind == "s32" => {
+            let is_less = compare(out, "lt");
+            let [less, greater] = if op == Op::Min { [src[0], src[1]] } else { [src[1], src[0]] };
+            return Some(select(out, dtype, &is_less, less, greater));
+        }
         Op::Max => format!("max.{kind}"),
         Op::Min => format!("min.{kind}"),
         Op::CmpLt => return Some(compare(out, "lt")),
