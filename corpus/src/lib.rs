@@ -11,6 +11,7 @@ mod element;
 mod embedded;
 mod expr;
 mod geometry;
+mod json;
 mod methods;
 mod program;
 mod repair;
@@ -26,6 +27,7 @@ pub use dtype::DType;
 pub use element::{format_element, literal_bits};
 pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
+pub use json::{name, to_json};
 pub use methods::{
     Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, Method, REDUCTIONS, SCATTERED,
     axes, axis,

@@ -224,7 +224,7 @@ fn arrays_pack_and_print() {
 #[test]
 fn packing_needs_a_legal_shape() {
     let unpacked = |shape: &[usize]| Array::from_bytes(DType::U8, shape.to_vec(), &[]);
-    assert_eq!(unpacked(&[1 << 24, 0]).expect("no elements").to_bytes(), []);
+    assert!(unpacked(&[1 << 24, 0]).expect("no elements").to_bytes().is_empty());
     for shape in [&[0, 1 << 25][..], &[1 << 25, 0], &[usize::MAX, usize::MAX, 0]] {
         assert_eq!(unpacked(shape), None, "{shape:?}");
     }

@@ -43,6 +43,16 @@ pub struct Cache {
     added: AtomicUsize,
 }
 
+/// Returns the folder of what is kept between runs: `GRADIFF_CACHE_DIR`, or else one in the user's
+/// cache directory. `None` if there is neither.
+pub fn cache_folder() -> Option<PathBuf> {
+    match std::env::var_os("GRADIFF_CACHE_DIR").filter(|path| !path.is_empty()) {
+        Some(path) => Some(PathBuf::from(path)),
+        None => directories::ProjectDirs::from("", "", "gradiff")
+            .map(|project| project.cache_dir().join("c")),
+    }
+}
+
 impl Cache {
     /// Opens the cache in `GRADIFF_CACHE_DIR`, or else in the user's cache directory, for entries
     /// with this file extension. If the directory cannot be written, or can be written by others,
@@ -53,13 +63,7 @@ impl Cache {
     pub fn open(extension: &'static str) -> Result<Cache, Error> {
         let mib = std::env::var("GRADIFF_CACHE_MAX_MIB").ok().and_then(|text| text.parse().ok());
         let max_bytes = mib.unwrap_or(MAX_MIB).saturating_mul(1 << 20);
-        let configured = match std::env::var_os("GRADIFF_CACHE_DIR").filter(|path| !path.is_empty())
-        {
-            Some(path) => Some(PathBuf::from(path)),
-            None => directories::ProjectDirs::from("", "", "gradiff")
-                .map(|project| project.cache_dir().join("c")),
-        };
-        if let Some(directory) = &configured {
+        if let Some(directory) = &cache_folder() {
             match Cache::at(directory, extension, max_bytes) {
                 Ok(cache) => return Ok(cache),
                 Err(error) => eprintln!(

@@ -68,7 +68,7 @@ mod threads;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use cache::Cache;
+pub use cache::{Cache, cache_folder};
 pub use device::{Device, Executable};
 pub use devices::{DeviceRow, default_device, device, device_name, device_names, devices};
 pub use environment::Variable;

@@ -11,17 +11,19 @@ use std::io::Write;
 const VARIABLE: &str = "GRADIFF_REQUIRE";
 
 /// The names of what tests may lack: devices, programs, features of this machine.
-pub const REQUIREMENTS: [&str; 14] = [
+pub const REQUIREMENTS: [&str; 16] = [
     "avx2",
     "c",
     "clang",
     "cuda",
     "gcc",
     "llvmpipe",
+    "numpy",
     "nvrtc",
     "opencl",
     "opt",
     "ptxas",
+    "python3",
     "wgpu",
     "wgpu-core",
     "x86-64",

@@ -14,11 +14,12 @@ mod reduce;
 mod report;
 mod rules;
 
-pub use backends::backend::{Backend, Outcome};
+pub use backends::backend::{Backend, Kept, Outcome};
 pub use backends::engine::{
-    BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of,
+    BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of, name_of,
 };
 pub use backends::panics::catch;
+pub use backends::peer::{PEERS, PeerRow, environment, is_peer};
 pub use blame::culprit::Culprit;
 pub use blame::{
     Blame, Crate, Stage, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect,
@@ -47,5 +48,5 @@ pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::simpler_cases;
 pub use report::snap;
-pub use report::{Finding, python_script, rust_test, stem};
+pub use report::{Finding, files, stem};
 pub use rules::{forms, sabotage};

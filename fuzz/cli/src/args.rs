@@ -303,6 +303,23 @@ pub(crate) enum Command {
     ///   gradiff backends
     #[command(verbatim_doc_comment)]
     Backends,
+    /// List the frameworks that programs can also run on (NumPy, PyTorch, tinygrad), or install
+    /// versions of them.
+    ///
+    /// A peer is a backend that hunts run only if it is named. A finding there is a program for
+    /// which the framework gives a value beyond the bound that the oracle computes; the script
+    /// beside it needs the framework alone. `exec:COMMAND` is an engine of your own that speaks
+    /// the protocol of fuzz/peers/README.md.
+    ///
+    /// `numpy` is what GRADIFF_PYTHON has, or else what was installed here without a version, or
+    /// else what python3 has; `tinygrad@0.10.2` is a version that was installed here.
+    ///
+    /// Examples:
+    ///   gradiff peers install numpy tinygrad==0.10.2
+    ///   gradiff hunt --backends numpy,tinygrad@0.10.2
+    ///   gradiff replay --backends exec:./my-engine corpus/cases
+    #[command(verbatim_doc_comment)]
+    Peers(Peers),
     /// Serves a hunt; not meant for users.
     #[command(hide = true)]
     Worker(Worker),
@@ -333,6 +350,10 @@ pub(crate) struct Hunt {
     /// Folder that findings are written to.
     #[arg(long, default_value = "findings")]
     pub(crate) findings: PathBuf,
+    /// Files that earlier hunts wrote, or folders of such: the same failures are counted, and
+    /// reported no more.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) known: Vec<PathBuf>,
     /// Stop after this many different findings.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_findings: u64,
@@ -622,6 +643,24 @@ pub(crate) struct Faults {
     /// them, the environment variable GRADIFF_FAULT switches a fault on.
     #[arg(long)]
     pub(crate) copy: bool,
+}
+
+/// Flags of `peers`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Peers {
+    #[command(subcommand)]
+    pub(crate) action: Option<PeersAction>,
+}
+
+/// Actions of `peers` beside the list.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum PeersAction {
+    /// Make a Python environment for each package in gradiff's cache, and install it there by pip.
+    Install {
+        /// Packages, each with or without a version: numpy, torch==2.9.1, tinygrad==0.10.2.
+        #[arg(required = true)]
+        packages: Vec<String>,
+    },
 }
 
 /// Flags of a worker, set by its parent.

@@ -16,10 +16,10 @@ use crate::Failure;
 /// # Errors
 /// An unknown name, or one given twice (usage); a backend that is not available.
 pub(crate) fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
-    let bare = |word: &String| word.split(':').next().unwrap_or_default().to_string();
     for (number, word) in names.iter().enumerate() {
-        if names[..number].iter().any(|earlier| bare(earlier) == bare(word)) {
-            return Err(Failure::Usage(format!("backend {} is named twice", bare(word))));
+        let name = gradiff_check::name_of(word);
+        if names[..number].iter().any(|earlier| gradiff_check::name_of(earlier) == name) {
+            return Err(Failure::Usage(format!("backend {name} is named twice")));
         }
     }
     gradiff_check::backends(names).map_err(|error| {
@@ -100,7 +100,7 @@ fn require(
             return Err(Failure::Environment(format!("{word} is required: {reason}")));
         }
         let is_match = |name: &String| {
-            name.split(':').next() == Some(word) || gradiff_check::device_of(name) == Some(word)
+            gradiff_check::name_of(name) == word || gradiff_check::device_of(name) == Some(word)
         };
         if !names.iter().any(is_match) {
             // Backends that hunts do not run by default have not been opened yet.

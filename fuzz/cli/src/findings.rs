@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gradiff_check::{Blame, Failure as CheckFailure, Finding, Kind};
-use gradiff_corpus::{Program, Statement};
+use gradiff_corpus::{Case, DType, Program, Statement};
 
 use crate::Failure;
 use crate::out::{clean, errln};
@@ -89,6 +89,7 @@ pub(crate) struct Findings {
     /// A worker for each backend that failed: the others need not run again.
     clients: BTreeMap<String, Client>,
     records: Vec<Record>,
+    known: Vec<Known>,
     /// The first program that fails only after other programs.
     order_dependent: Option<Record>,
     slow: u64,
@@ -106,6 +107,40 @@ pub(crate) struct Record {
     pub(crate) path: Option<PathBuf>,
     /// Number of programs that led to it.
     pub(crate) count: u64,
+}
+
+/// A failure that is reviewed: it is counted, and reported no more.
+pub(crate) struct Known {
+    signature: String,
+    /// The file that shows it.
+    pub(crate) path: PathBuf,
+    /// Number of programs that led to it.
+    pub(crate) count: u64,
+}
+
+impl Known {
+    /// Reads a file that a hunt has written: its first line begins with the kind of the failure and
+    /// the word `on`.
+    ///
+    /// # Errors
+    /// It is no program, or its first line does not begin so.
+    fn read(path: &Path) -> Result<Known, Failure> {
+        let file = crate::case::read(path)?;
+        let first = file.description.first().map_or("", String::as_str);
+        let kind = first.split_once(" on ").map(|(kind, _)| kind);
+        match (file.case, kind) {
+            (Case::Program(program), Some(kind)) => Ok(Known {
+                signature: signature(&program, kind, None),
+                path: path.to_path_buf(),
+                count: 0,
+            }),
+            _ => Err(Failure::Usage(format!(
+                "{}: a known failure is a program, and its first line begins as in `# mismatch on \
+                 torch`",
+                path.display()
+            ))),
+        }
+    }
 }
 
 /// Contents of a finding.
@@ -144,10 +179,27 @@ impl Findings {
             settings: settings.clone(),
             clients: BTreeMap::new(),
             records: Vec::new(),
+            known: Vec::new(),
             order_dependent: None,
             slow: 0,
             not_reproduced: 0,
         })
+    }
+
+    /// Takes the failures of these files, and of those in folders, for known.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is not what a hunt writes.
+    pub(crate) fn know(&mut self, paths: &[PathBuf]) -> Result<(), Failure> {
+        for path in crate::case::files(paths, false)? {
+            self.known.push(Known::read(&path)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the known failures.
+    pub(crate) fn known(&self) -> &[Known] {
+        &self.known
     }
 
     /// Returns the distinct findings so far.
@@ -239,16 +291,24 @@ impl Findings {
             None if is_death(&now) => return Ok(None),
             None => (program.clone(), now),
         };
-        let blame = match client.blame(&small, &now.backend) {
-            Err(Failure::Interrupted) => None,
-            blame => blame?,
+        let blame = match gradiff_check::is_peer(&now.backend) {
+            true => None,
+            false => match client.blame(&small, &now.backend) {
+                Err(Failure::Interrupted) => None,
+                blame => blame?,
+            },
         };
         Ok(Some((small, now, blame)))
     }
 
     /// Writes a finding unless it is known. Returns whether its raw file is no longer needed.
     fn save(&mut self, finding: Finding) -> bool {
-        let signature = signature(&finding.program, &finding.failure, finding.blame.as_ref());
+        let kind = finding.failure.kind.name();
+        let signature = signature(&finding.program, kind, finding.blame.as_ref());
+        if let Some(known) = self.known.iter_mut().find(|known| known.signature == signature) {
+            known.count += 1;
+            return true;
+        }
         if let Some(known) = self.records.iter_mut().find(|known| known.signature == signature) {
             known.count += 1;
             return true;
@@ -416,19 +476,14 @@ impl Findings {
         let _ = std::fs::remove_file(path);
     }
 
-    /// Writes the corpus file, the Rust test and the Python script. If that fails, the corpus file
+    /// Writes the files of a finding. If that fails, the corpus file
     /// goes to standard error, so that nothing is lost.
     fn write(&self, finding: &Finding) -> Option<PathBuf> {
         let text = clean(&finding.case_text());
         let stem = finding.stem();
-        let files = [
-            (format!("{stem}.case"), text.clone()),
-            (format!("{stem}.rs"), clean(&gradiff_check::rust_test(finding))),
-            (format!("{stem}.py"), clean(&gradiff_check::python_script(finding))),
-        ];
-        for (name, content) in files {
-            let path = self.folder.join(name);
-            if let Err(error) = write_whole(&path, &content) {
+        for (ending, content) in gradiff_check::files(finding) {
+            let path = self.folder.join(format!("{stem}.{ending}"));
+            if let Err(error) = write_whole(&path, &clean(&content)) {
                 errln!("gradiff: {} cannot be written: {error}; the case is:", path.display());
                 errln!("{text}");
                 return None;
@@ -484,18 +539,33 @@ pub(crate) fn minimise(
 }
 
 /// Returns a text that is equal for findings that are most likely one bug: kind and rule at fault,
-/// or stage at fault and the ops that compute, in any order.
-fn signature(program: &Program, failure: &CheckFailure, blame: Option<&Blame>) -> String {
+/// or stage at fault and the ops that compute, in any order. Where no stage is known, as of peers,
+/// an op counts with its dtype: all integers of 32 and 64 bits for one, and f32 and f64.
+fn signature(program: &Program, kind: &str, blame: Option<&Blame>) -> String {
     if let Some(culprit) = blame.and_then(|blame| blame.rule.as_ref()) {
-        return format!("{} {}", failure.kind.name(), culprit.rule);
+        return format!("{kind} {}", culprit.rule);
     }
-    let stage = blame.map_or("", |blame| blame.stage.name());
-    let word = |statement: &Statement| {
-        let line = statement.to_string();
-        line.split_whitespace().next().unwrap_or_default().to_string()
+    let types = program.typing().unwrap_or_default();
+    let dtype = |number: usize| match types.get(number).map(|of| of.dtype) {
+        Some(DType::F32 | DType::F64) => "float",
+        Some(dtype) if dtype.is_int() && dtype.size_bytes() >= 4 => "int",
+        dtype => dtype.map_or("", DType::name),
     };
-    let is_leaf = |word: &String| matches!(word.as_str(), "input" | "const" | "arange");
-    let ops: BTreeSet<String> =
-        program.statements.iter().map(word).filter(|word| !is_leaf(word)).collect();
-    format!("{} {stage} {ops:?}", failure.kind.name())
+    let word = |(number, statement): (usize, &Statement)| {
+        let line = statement.to_string();
+        let op = line.split_whitespace().next().unwrap_or_default().to_string();
+        match statement {
+            _ if blame.is_some() => op,
+            Statement::Cast { src, .. } => {
+                format!("{op} {} {}", dtype(src.0 as usize), dtype(number))
+            }
+            _ => format!("{op} {}", dtype(number)),
+        }
+    };
+    let is_leaf =
+        |word: &String| matches!(word.split(' ').next(), Some("input" | "const" | "arange"));
+    let words = program.statements.iter().enumerate().map(word);
+    let ops: BTreeSet<String> = words.filter(|word| !is_leaf(word)).collect();
+    let stage = blame.map_or("", |blame| blame.stage.name());
+    format!("{kind} {stage} {ops:?}")
 }

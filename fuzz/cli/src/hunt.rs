@@ -23,6 +23,9 @@ use crate::{Failure, Status};
 /// Number of programs in a batch: they share one call of each compiler.
 const BATCH: u64 = 64;
 const SECONDS: u64 = 60;
+/// Number of reasons for skipped programs in the table.
+const SKIPPED_ROWS: usize = 16;
+
 /// Largest number of rows of the table that give reasons for unspecified elements.
 const UNSPECIFIED_ROWS: usize = 5;
 
@@ -128,6 +131,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         grace: GRACE,
     };
     let mut findings = Findings::open(&options.findings, &settings)?;
+    findings.know(&options.known)?;
     let raw = Raw::of(&options.findings);
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let jobs = options.jobs.unwrap_or(cores);
@@ -349,6 +353,9 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
             }
         })
         .collect();
+    let known: BTreeMap<String, u64> = (report.findings.known().iter())
+        .map(|known| (known.path.display().to_string(), known.count))
+        .collect();
     json!({
         "programs": tally.programs,
         "programs_per_second": tally.programs as f64 / report.seconds.max(1e-9),
@@ -372,6 +379,7 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         "seconds": report.seconds,
         "first_seconds": report.first_seconds,
         "findings": files,
+        "known": known,
         "details": details,
     })
 }
@@ -417,8 +425,18 @@ fn print_table(options: &Hunt, report: &Report) {
     for (origin, count) in origins.into_iter().take(UNSPECIFIED_ROWS) {
         outln!("{:18}{:.4} %, {origin}", "unspecified", 100.0 * tally.share(*count));
     }
-    for (reason, count) in &tally.skipped {
+    let mut skipped: Vec<_> = tally.skipped.iter().collect();
+    skipped.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    for (reason, count) in skipped.iter().take(SKIPPED_ROWS) {
         outln!("{:18}{count} programs, {reason}", "skipped");
+    }
+    if let Some(others @ [_, ..]) = skipped.get(SKIPPED_ROWS..) {
+        let programs: u64 = others.iter().map(|(_, count)| **count).sum();
+        let reasons = others.len();
+        outln!("{:18}{programs} programs, {reasons} rarer reasons; --json lists them", "skipped");
+    }
+    for known in report.findings.known().iter().filter(|known| known.count > 0) {
+        outln!("{:18}{} programs, {}", "known", known.count, known.path.display());
     }
     for record in report.findings.records() {
         outln!();

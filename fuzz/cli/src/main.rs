@@ -14,6 +14,7 @@ mod interrupt;
 mod opts;
 mod orphan;
 mod out;
+mod peers;
 mod pool;
 mod progress;
 mod prove;
@@ -141,6 +142,7 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Coverage(options) => coverage::measure(&options),
         Command::Faults(options) => faults::list(&options, faults_from),
         Command::Backends => replay::backends(),
+        Command::Peers(options) => peers::peers(&options),
         Command::Worker(options) => worker::serve(&options, args.parent),
     }
 }

@@ -274,5 +274,5 @@ pub(crate) fn backends() -> Result<Status, Failure> {
         };
         outln!("{:26}{status}\n{:26}{}; {hunted}", row.name, "", row.story);
     }
-    Ok(Status::Clean)
+    crate::peers::list()
 }

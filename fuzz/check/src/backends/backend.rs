@@ -20,6 +20,20 @@ pub enum Outcome {
     Timeout(u64),
 }
 
+/// The bits of floats that a backend keeps where it moves and computes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// If not, a zero of either sign is right where one is expected.
+    pub zero_signs: bool,
+    /// If not, any NaN is right where one is expected.
+    pub nan_bits: bool,
+}
+
+impl Kept {
+    /// Everything.
+    pub const ALL: Kept = Kept { zero_signs: true, nan_bits: true };
+}
+
 /// Something that runs programs. Each configuration of the engine is a backend of its own.
 pub trait Backend {
     /// The name, unique among all backends: `interp`, `jit`, `c`, `interp/unfused`, ...
@@ -35,10 +49,9 @@ pub trait Backend {
         true
     }
 
-    /// Returns whether zeros keep their sign. If not, a zero of either sign is right where one is
-    /// expected.
-    fn keeps_zero_signs(&self) -> bool {
-        true
+    /// Returns the bits of floats that the backend keeps.
+    fn kept(&self) -> Kept {
+        Kept::ALL
     }
 
     /// Returns whether results are those of strict mode, which are the same bits everywhere.

@@ -11,12 +11,13 @@ use gradiff::{Engine, Plan, PlannedKernel, Tensor};
 use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 use gradiff_eval::Elements;
 
+use crate::backends::peer::{self, Peer};
 use crate::backends::refusal::Refusal;
 use crate::backends::session::Session;
 use crate::backends::translate;
 use crate::models::linear::Uops;
 use crate::models::stages::Configuration;
-use crate::{Backend, Outcome};
+use crate::{Backend, Kept, Outcome};
 
 /// Number of consecutive programs that take the same turn, so that they share a call of a
 /// compiler.
@@ -462,16 +463,31 @@ pub struct OpenError {
 pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
     let mut backends: Vec<Box<dyn Backend>> = Vec::new();
     for word in names {
-        let (row, turn) =
-            parsed(word).map_err(|message| OpenError { message, is_unknown_name: true })?;
-        let name = row.name;
-        let backend = row.open(turn).map_err(|reason| OpenError {
+        let unknown = |message| OpenError { message, is_unknown_name: true };
+        let missing = |name: &str, reason: String| OpenError {
             message: format!("backend {name} is not available: {reason}"),
             is_unknown_name: false,
-        })?;
-        backends.push(Box::new(backend));
+        };
+        backends.push(match peer::named(word) {
+            Some((name, every)) => {
+                let turn = Turn::new(parsed_every(word, every).map_err(unknown)?, 0);
+                Box::new(Peer::open(name, turn).map_err(|reason| missing(name, reason))?)
+            }
+            None => {
+                let (row, turn) = parsed(word).map_err(unknown)?;
+                Box::new(row.open(turn).map_err(|reason| missing(row.name, reason))?)
+            }
+        });
     }
     Ok(backends)
+}
+
+/// The name of the backend that a word names, as in [`backends`]: without the number after it.
+pub fn name_of(word: &str) -> &str {
+    match peer::named(word) {
+        Some((name, _)) => name,
+        None => word.split(':').next().unwrap_or(word),
+    }
 }
 
 /// The device of the backend that a word names, as in [`backends`].
@@ -481,23 +497,26 @@ pub fn device_of(word: &str) -> Option<&'static str> {
 
 /// The row and the turn that a word names.
 fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
-    let (name, every) = match word.split_once(':') {
-        None => (word, 1),
-        Some((name, every)) => match every.parse() {
-            Ok(every @ 1..) => (name, every),
-            _ => {
-                return Err(format!(
-                    "backend {word}: a number of at least 1 must follow the colon; the backend \
-                     runs one program in that many"
-                ));
-            }
-        },
-    };
+    let name = name_of(word);
+    let every = parsed_every(word, word.split_once(':').map(|(_, every)| every))?;
     let row = BACKENDS.iter().find(|row| row.name == name).ok_or_else(|| {
-        let names: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
-        format!("no backend is called {name}; there are: {}", names.join(", "))
+        let names = BACKENDS.iter().map(|row| row.name);
+        let names: Vec<&str> = names.chain(peer::PEERS.iter().map(|row| row.name)).collect();
+        format!("no backend is called {name}; there are: {}, exec:COMMAND", names.join(", "))
     })?;
     Ok((row, Turn::new(every, row.turn.at)))
+}
+
+/// One of how many programs a backend runs, from the number after the colon of its word.
+fn parsed_every(word: &str, every: Option<&str>) -> Result<u64, String> {
+    match every.map(str::parse) {
+        None => Ok(1),
+        Some(Ok(every @ 1..)) => Ok(every),
+        Some(_) => Err(format!(
+            "backend {word}: a number of at least 1 must follow the colon; the backend runs one \
+             program in that many"
+        )),
+    }
 }
 
 /// Maximal number of uop lanes that the kernels of a program may execute where they are evaluated:
@@ -532,10 +551,10 @@ impl Backend for EngineBackend {
             ));
         }
         let has_all_types = self.engine.device.target().unsupported_types.is_empty();
-        if self.keeps_zero_signs() && self.row.device != TEXT && has_all_types {
+        if self.row.zero_signs && self.row.device != TEXT && has_all_types {
             return None;
         }
-        if !self.keeps_zero_signs() && program.statements.iter().any(reads_zero_signs) {
+        if !self.row.zero_signs && program.statements.iter().any(reads_zero_signs) {
             return Some(String::from(
                 "the result may depend on the sign of a zero, which WGSL does not keep",
             ));
@@ -546,8 +565,8 @@ impl Backend for EngineBackend {
         Some(format!("device {} {reason}", device.name()))
     }
 
-    fn keeps_zero_signs(&self) -> bool {
-        self.row.zero_signs
+    fn kept(&self) -> Kept {
+        Kept { zero_signs: self.row.zero_signs, ..Kept::ALL }
     }
 
     fn is_strict(&self) -> bool {

@@ -5,6 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod engine;
 pub(crate) mod methods;
 pub(crate) mod panics;
+pub(crate) mod peer;
 pub(crate) mod refusal;
 pub(crate) mod session;
 pub(crate) mod texts;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use gradiff_corpus::{Array, Program};
-use gradiff_oracle::{Expected, Mismatch};
+use gradiff_oracle::{Element, Expected, Mismatch};
 
 use crate::judge::strict;
-use crate::{Backend, Outcome};
+use crate::{Backend, Kept, Outcome};
 
 /// Counts of what was run and found. The tallies of parts of a run add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -231,14 +231,14 @@ fn judge_in_mode(
     outcome: &Outcome,
     tally: &mut Tally,
 ) -> Option<(Kind, String)> {
-    let keeps_zero_signs = backend.keeps_zero_signs();
+    let kept = backend.kept();
     if backend.is_strict()
-        && judge(expected, outcome, keeps_zero_signs, &mut Tally::default()).is_some()
+        && judge(expected, outcome, kept, &mut Tally::default()).is_some()
         && let Ok(in_order) = gradiff_oracle::evaluate_in_order(program)
     {
-        return judge(&in_order, outcome, keeps_zero_signs, tally);
+        return judge(&in_order, outcome, kept, tally);
     }
-    judge(expected, outcome, keeps_zero_signs, tally)
+    judge(expected, outcome, kept, tally)
 }
 
 /// Evaluates a program with the oracle. A panic of the oracle becomes an error message, as its
@@ -274,16 +274,23 @@ pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Misma
     format!("element {} of output {output} is {found}, expected {}", at.index, at.expected)
 }
 
-/// Copies the values, with the expected sign for each zero that has the wrong one.
-fn with_signs_of(expected: &Expected, value: &Array) -> Array {
+/// Copies the values, with the expected bits for what the backend does not keep: the sign of a zero
+/// that has the wrong one, the bits of a NaN where one is expected.
+fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
     let mut value = value.clone();
     if !value.dtype.is_float() {
         return value;
     }
     let sign = 1 << (8 * value.dtype.size_bytes() - 1);
+    let is_nan = |bits| Element::Nan.admits(value.dtype, bits);
     for (bits, element) in value.bits.iter_mut().zip(expected.elements()) {
-        if *bits & !sign == 0 && !element.admits(value.dtype, *bits) {
+        let is_free_zero = !kept.zero_signs && *bits & !sign == 0;
+        if is_free_zero && !element.admits(value.dtype, *bits) {
             *bits ^= sign;
+        }
+        match element {
+            Element::Exact(nan) if !kept.nan_bits && is_nan(*bits) && is_nan(nan) => *bits = nan,
+            _ => {}
         }
     }
     value
@@ -293,7 +300,7 @@ fn with_signs_of(expected: &Expected, value: &Array) -> Array {
 pub(crate) fn judge(
     expected: &[Expected],
     outcome: &Outcome,
-    keeps_zero_signs: bool,
+    kept: Kept,
     tally: &mut Tally,
 ) -> Option<(Kind, String)> {
     let values = match outcome {
@@ -335,9 +342,9 @@ pub(crate) fn judge(
             first.get_or_insert((Kind::Refused, detail));
             continue;
         }
-        let verdict = match keeps_zero_signs {
+        let verdict = match kept == Kept::ALL {
             true => expected.judge(value),
-            false => expected.judge(&with_signs_of(expected, value)),
+            false => expected.judge(&with_bits_of(expected, value, kept)),
         };
         tally.checked_elements += verdict.checked as u64;
         tally.unspecified_elements += verdict.unspecified as u64;
@@ -417,10 +424,11 @@ mod tests {
         let file = parse("a = input f32[2] [0.0, 1.0]\noutput a\n").unwrap();
         let Case::Program(program) = file.case else { panic!("it is a program") };
         let expected = expectation(&program).unwrap();
-        let failure = |values: [f32; 2], keeps_zero_signs| {
+        let failure = |values: [f32; 2], zero_signs| {
+            let kept = Kept { zero_signs, ..Kept::ALL };
             let bits = values.map(|value| u64::from(value.to_bits())).to_vec();
             let outcome = Outcome::Values(vec![Array { dtype: DType::F32, shape: vec![2], bits }]);
-            judge(&expected, &outcome, keeps_zero_signs, &mut Tally::default())
+            judge(&expected, &outcome, kept, &mut Tally::default())
         };
         assert_eq!(failure([0.0, 1.0], true), None);
         assert_eq!(failure([-0.0, 1.0], false), None);

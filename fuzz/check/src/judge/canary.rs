@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use gradiff_corpus::{Array, Case, DType, Program, parse};
 use gradiff_oracle::Expected;
 
+use crate::Kept;
 use crate::judge::agree;
 
 /// Texts of the rows: answers just within and beyond computed bounds, and answers given by bits.
@@ -53,7 +54,8 @@ pub fn check_canaries() -> Result<(), String> {
 fn accepts(canary: &Canary, expected: &[Expected], outputs: &[Array]) -> bool {
     let outcome = crate::Outcome::Values(outputs.to_vec());
     let mut tally = crate::Tally::default();
-    agree::judge(expected, &outcome, canary.keeps_zero_signs, &mut tally).is_none()
+    let kept = Kept { zero_signs: canary.keeps_zero_signs, ..Kept::ALL };
+    agree::judge(expected, &outcome, kept, &mut tally).is_none()
 }
 
 impl Canary {

@@ -1,5 +1,5 @@
-//! The three texts of a finding: a corpus file, a Rust test over the engine's tensors, and a
-//! tinygrad script.
+//! The texts of a finding: a corpus file, a Rust test over the engine's tensors, and a script for
+//! tinygrad or for a peer.
 
 pub mod snap;
 
@@ -50,6 +50,22 @@ impl Finding {
     }
 }
 
+/// The files of a finding, each as the ending of its name and its text: the case; a script for
+/// tinygrad, or for the peer that is wrong; of the engine's findings also a Rust test.
+pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
+    let case = ("case", finding.case_text());
+    match crate::backends::peer::script(&finding.failure.backend, &finding.program) {
+        None => vec![case, ("rs", rust_test(finding)), ("py", python_script(finding))],
+        Some(Ok(script)) => {
+            let expected = expected_text(finding).replace('\n', " ");
+            let story = finding.story();
+            vec![case, ("py", format!("# {story}\n{script}# expected: {expected}\n"))]
+        }
+        // An engine of one's own need not write scripts.
+        Some(Err(_)) => vec![case],
+    }
+}
+
 /// FNV-1a hash of a text: the same on every machine and with every compiler.
 pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -65,7 +81,7 @@ pub fn stem(text: &str) -> String {
 
 /// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
 /// that the oracle expects.
-pub fn rust_test(finding: &Finding) -> String {
+fn rust_test(finding: &Finding) -> String {
     let mut text = format!(
         "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
          Result<(), Box<dyn std::error::Error>> {{\n",
@@ -422,7 +438,7 @@ fn common(srcs: &[Operand], types: &[TensorType]) -> DType {
 
 /// A script for tinygrad 0.10 that runs the program and prints its outputs, followed by the
 /// expected ones. Ops that tinygrad does not have are composed of those that it has.
-pub fn python_script(finding: &Finding) -> String {
+fn python_script(finding: &Finding) -> String {
     let mut text = format!(
         "# {}\n# Run beside a tinygrad checkout: PYTHONPATH=. python3 {}.py\n\
          from tinygrad import Tensor, dtypes\n\n\

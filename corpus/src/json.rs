@@ -1,0 +1,215 @@
+//! Programs in JSON, for engines in other languages. `fuzz/peers/README.md` describes the form.
+//!
+//! Everything that an engine would have to infer is there: the dtype and shape of each result, the
+//! dtype in which operands are taken, the data of inputs. Elements are bytes in hexadecimal, so
+//! that all bits arrive.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Arg, Array, DType, Index, Literal, Operand, Program, Statement, TensorType, TypeError, ValueId,
+    fill, literal_bits, promote,
+};
+
+/// Returns the program in JSON.
+///
+/// # Errors
+/// It is not well formed.
+pub fn to_json(program: &Program) -> Result<Value, TypeError> {
+    let types = program.typing()?;
+    let statements: Vec<Value> = program
+        .statements
+        .iter()
+        .zip(&types)
+        .map(|(statement, result)| {
+            let mut fields = Map::new();
+            fields.insert("op".into(), name(statement).into());
+            fields.insert("dtype".into(), result.dtype.name().into());
+            fields.insert("shape".into(), json!(result.shape));
+            let more = parts(statement, &types);
+            fields.extend(more.into_iter().map(|(name, value)| (name.to_string(), value)));
+            Value::Object(fields)
+        })
+        .collect();
+    let outputs: Vec<u32> = program.outputs.iter().map(|id| id.0).collect();
+    Ok(json!({ "statements": statements, "outputs": outputs }))
+}
+
+/// Returns the name of a statement's operation.
+pub fn name(statement: &Statement) -> &'static str {
+    match statement {
+        // A constant is data, as an input is: what differs is how an engine may store it.
+        Statement::Input { .. } => "input",
+        Statement::Const { .. } => "const",
+        Statement::Arange { .. } => "arange",
+        Statement::Unary { op, .. } => op.name(),
+        Statement::Binary { op, .. } => op.name(),
+        Statement::Where { .. } => "where",
+        Statement::MulAcc { .. } => "mulacc",
+        Statement::Cast { .. } => "cast",
+        Statement::Bitcast { .. } => "bitcast",
+        Statement::Reduce { op, .. } => match op.name() {
+            "max" => "reduce_max",
+            "sum" => "reduce_sum",
+            "prod" => "reduce_prod",
+            name => name,
+        },
+        Statement::Reshape { .. } => "reshape",
+        Statement::Permute { .. } => "permute",
+        Statement::Expand { .. } => "expand",
+        Statement::Pad { .. } => "pad",
+        Statement::Shrink { .. } => "shrink",
+        Statement::Flip { .. } => "flip",
+        Statement::Cat { .. } => "cat",
+        Statement::Gather { .. } => "gather",
+        Statement::Contiguous { .. } => "contiguous",
+        Statement::Realize { .. } => "realize",
+        Statement::Detach { .. } => "detach",
+        Statement::Gradient { .. } => "gradient",
+        Statement::Method { method, .. } => method.row().name,
+    }
+}
+
+type Parts = Vec<(&'static str, Value)>;
+
+/// The sources and arguments of a statement.
+fn parts(statement: &Statement, types: &[TensorType]) -> Parts {
+    let dtype_of = |id: &ValueId| types[id.0 as usize].dtype;
+    match statement {
+        Statement::Input { dtype, shape, fill: data } => {
+            vec![("bytes", hex(&fill(*dtype, shape, data)))]
+        }
+        Statement::Const { dtype, value, .. } => vec![("bytes", literal(*dtype, value))],
+        Statement::Arange { start, step, .. } => {
+            vec![("start", json!(start)), ("step", json!(step))]
+        }
+        Statement::Unary { src, .. }
+        | Statement::Cast { src, .. }
+        | Statement::Bitcast { src, .. }
+        | Statement::Contiguous { src }
+        | Statement::Realize { src }
+        | Statement::Reshape { src, .. }
+        | Statement::Expand { src, .. }
+        | Statement::Detach { src } => vec![sources(&[*src])],
+        Statement::Binary { srcs, .. } => operands(srcs, srcs, types),
+        Statement::Where { srcs } => operands(srcs, &srcs[1..], types),
+        Statement::MulAcc { srcs } => operands(srcs, srcs, types),
+        Statement::Reduce { src, axes, .. }
+        | Statement::Permute { src, axes }
+        | Statement::Flip { src, axes } => vec![sources(&[*src]), ("axes", json!(axes))],
+        Statement::Pad { src, pads, value } => {
+            vec![sources(&[*src]), ("pads", json!(pads)), ("bytes", literal(dtype_of(src), value))]
+        }
+        Statement::Shrink { src, ranges } => vec![sources(&[*src]), ("ranges", json!(ranges))],
+        Statement::Cat { srcs, axis } => vec![sources(srcs), ("axis", json!(axis))],
+        Statement::Gather { src, axis, index } => {
+            vec![sources(&[*src, *index]), ("axis", json!(axis))]
+        }
+        Statement::Gradient { of, wrt } => vec![sources(&[*of, *wrt])],
+        Statement::Method { method, srcs, args } => {
+            let named = method.row().parameters.iter().zip(args);
+            let args: Map<String, Value> =
+                named.map(|((name, _), arg)| (name.to_string(), argument(arg))).collect();
+            vec![sources(srcs), ("args", Value::Object(args))]
+        }
+    }
+}
+
+fn sources(srcs: &[ValueId]) -> (&'static str, Value) {
+    ("src", json!(srcs.iter().map(|id| id.0).collect::<Vec<_>>()))
+}
+
+/// The operands of an elementwise statement, and the dtype in which those that are `promoted` are
+/// taken.
+fn operands(srcs: &[Operand], promoted: &[Operand], types: &[TensorType]) -> Parts {
+    let values = promoted.iter().filter_map(|src| match src {
+        Operand::Value(id) => Some(types[id.0 as usize].dtype),
+        Operand::Literal(_) => None,
+    });
+    let common = values.reduce(promote).unwrap_or(DType::Bool);
+    let first_promoted = srcs.len() - promoted.len();
+    let operand = |(number, operand): (usize, &Operand)| match operand {
+        Operand::Value(id) => json!(id.0),
+        Operand::Literal(value) => {
+            let dtype = if number < first_promoted { DType::Bool } else { common };
+            json!({ "dtype": dtype.name(), "bytes": literal(dtype, value) })
+        }
+    };
+    let srcs: Vec<Value> = srcs.iter().enumerate().map(operand).collect();
+    vec![("src", json!(srcs)), ("operands", common.name().into())]
+}
+
+/// An argument of a method. Numbers are text that Python and most languages read, since JSON has
+/// neither NaN nor infinities.
+fn argument(arg: &Arg) -> Value {
+    match arg {
+        Arg::Int(value) => json!(value),
+        Arg::Ints(values) => json!(values),
+        Arg::Flag(value) => json!(value),
+        Arg::Number(value) => match value {
+            Literal::Bool(value) => json!({ "number": u8::from(*value).to_string() }),
+            Literal::Int(value) => json!({ "number": value.to_string() }),
+            Literal::Float(value) => json!({ "number": format!("{value:?}") }),
+        },
+        Arg::DType(dtype) => json!({ "dtype": dtype.name() }),
+        Arg::Word(word) => json!(word),
+        Arg::Indices(indices) => {
+            json!(indices.iter().map(Index::to_string).collect::<Vec<_>>())
+        }
+    }
+}
+
+fn literal(dtype: DType, value: &Literal) -> Value {
+    let bits = literal_bits(dtype, value).unwrap_or_default();
+    hex(&Array { dtype, shape: vec![], bits: vec![bits] })
+}
+
+fn hex(array: &Array) -> Value {
+    array.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Case, parse};
+
+    fn json_of(text: &str) -> Value {
+        let Ok(Case::Program(program)) = parse(text).map(|file| file.case) else {
+            panic!("{text}")
+        };
+        to_json(&program).expect("it is well formed")
+    }
+
+    #[test]
+    fn operands_have_the_dtype_in_which_they_are_taken() {
+        let program = json_of(
+            "a = input i8[2] [1, -2]\nb = input f16[] [0.5]\nc = cmplt a b\nd = where true 3 a\n\
+             output c, d\n",
+        );
+        let statements = &program["statements"];
+        assert_eq!(statements[0]["bytes"], "01fe");
+        assert_eq!(statements[2]["operands"], "f16");
+        assert_eq!(
+            (&statements[2]["dtype"], &statements[2]["shape"]),
+            (&json!("bool"), &json!([2]))
+        );
+        let condition = json!({ "dtype": "bool", "bytes": "01" });
+        assert_eq!(statements[3]["src"], json!([condition, { "dtype": "i8", "bytes": "03" }, 0]));
+        assert_eq!(program["outputs"], json!([2, 3]));
+    }
+
+    #[test]
+    fn arguments_of_methods_have_names() {
+        let program = json_of("a = input f32[4] iota\nb = clamp a min=0.5 max=inf\noutput b\n");
+        let number = |text: &str| json!({ "number": text });
+        let args = &program["statements"][1]["args"];
+        assert_eq!((&args["min"], &args["max"]), (&number("0.5"), &number("inf")));
+    }
+
+    #[test]
+    fn programs_that_are_not_well_formed_are_errors() {
+        let src = ValueId(3);
+        let statements = vec![Statement::Contiguous { src }];
+        assert!(to_json(&Program { statements, outputs: vec![] }).is_err());
+    }
+}

@@ -1,0 +1,461 @@
+//! Engines in other processes. A peer gets programs in JSON on its standard input and answers on
+//! its standard output, a line for each; `fuzz/peers/README.md` describes the protocol.
+//!
+//! A peer that dies, answers no JSON or gives no answer is a failure of one program; the next one
+//! gets a new process.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gradiff_corpus::{Array, DType, Program};
+use serde_json::{Value, json};
+
+use crate::backends::engine::Turn;
+use crate::{Backend, Kept, Outcome};
+
+/// A framework that is a peer by an adapter of the harness, a text in Python.
+#[derive(Debug)]
+pub struct PeerRow {
+    /// The name, which is also that of its package.
+    pub name: &'static str,
+    /// Description of how programs run there.
+    pub story: &'static str,
+    /// Packages that the adapter requires beside it.
+    pub packages: &'static [&'static str],
+    adapter: &'static str,
+}
+
+/// The frameworks: a new one is a line here and an adapter.
+pub const PEERS: &[PeerRow] = &[
+    PeerRow {
+        name: "numpy",
+        story: "each operation by NumPy, in its dtype",
+        packages: &["ml_dtypes"],
+        adapter: include_str!("../../../peers/on_numpy.py"),
+    },
+    PeerRow {
+        name: "torch",
+        story: "PyTorch, eager, on the CPU",
+        packages: &["numpy"],
+        adapter: include_str!("../../../peers/on_torch.py"),
+    },
+    PeerRow {
+        name: "tinygrad",
+        story: "tinygrad on its device CPU or CLANG",
+        packages: &["numpy"],
+        adapter: include_str!("../../../peers/on_tinygrad.py"),
+    },
+];
+
+/// The part that all adapters share.
+const ADAPTERS: &str = include_str!("../../../peers/peer.py");
+
+/// The first word of a backend that is a command: `exec:./my-engine --flag`.
+const COMMAND: &str = "exec:";
+
+/// Seconds without an answer after which a peer is ended. What it computes with takes long to load
+/// or compiles; a loop that never ends is found earlier by the CPU time of the worker.
+const ANSWER_SECONDS: u64 = 60;
+
+/// Memory that a peer may have, in KiB.
+const MEMORY_KIB: u64 = 8 << 20;
+
+/// Bytes that an answer may have.
+const ANSWER_BYTES: u64 = 1 << 28;
+
+/// Lines of standard error that are kept for messages.
+const KEPT_LINES: usize = 8;
+
+/// The peer that a word names, as `numpy`, `torch@2.9.1:4` and `exec:COMMAND` do: its name, and the
+/// number after the colon. A command may have colons, so it has no such number.
+pub(crate) fn named(word: &str) -> Option<(&str, Option<&str>)> {
+    if word.starts_with(COMMAND) {
+        return Some((word, None));
+    }
+    let (name, every) = match word.split_once(':') {
+        Some((name, every)) => (name, Some(every)),
+        None => (word, None),
+    };
+    row(name).map(|_| (name, every))
+}
+
+/// Returns whether a backend is a peer, which has no stages.
+pub fn is_peer(backend: &str) -> bool {
+    named(backend).is_some()
+}
+
+/// The row of a framework, and its version if one is named.
+fn row(word: &str) -> Option<(&'static PeerRow, Option<&str>)> {
+    let (name, version) = match word.split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (word, None),
+    };
+    PEERS.iter().find(|row| row.name == name).map(|row| (row, version))
+}
+
+/// The program and the arguments that start a peer.
+///
+/// # Errors
+/// No command, or a version that is not installed.
+fn command(word: &str) -> Result<Vec<String>, String> {
+    if let Some(command) = word.strip_prefix(COMMAND) {
+        let words: Vec<String> = command.split_whitespace().map(str::to_string).collect();
+        return match words.is_empty() {
+            true => Err(format!("{COMMAND} is followed by the command of an engine")),
+            false => Ok(words),
+        };
+    }
+    let (row, version) = row(word).ok_or("an unknown peer")?;
+    let installed = environment(row.name, version).join("bin/python");
+    let python = match (std::env::var_os("GRADIFF_PYTHON"), version) {
+        (Some(named), None) => PathBuf::from(named),
+        _ if installed.exists() => installed,
+        (None, None) => PathBuf::from("python3"),
+        (_, Some(version)) => {
+            let package = format!("{}=={version}", row.name);
+            return Err(format!(
+                "{package} is not installed for gradiff; `gradiff peers install {package}` does \
+                 that"
+            ));
+        }
+    };
+    let text = format!("{ADAPTERS}\n\n{}\n\nserve(ADAPTER)\n", row.adapter);
+    Ok(vec![python.to_string_lossy().into_owned(), "-c".to_string(), text])
+}
+
+/// The folder of the Python environment in which `gradiff peers install` puts a version, or the
+/// newest one at that time.
+pub fn environment(package: &str, version: Option<&str>) -> PathBuf {
+    let version = version.map_or(String::new(), |version| format!("=={version}"));
+    environments().join(format!("{package}{version}"))
+}
+
+fn environments() -> PathBuf {
+    gradiff::runtime::cache_folder().unwrap_or_else(std::env::temp_dir).join("peers")
+}
+
+/// An engine in another process, as a backend.
+pub(crate) struct Peer {
+    word: String,
+    command: Vec<String>,
+    turn: Turn,
+    greeting: Greeting,
+    /// `None` after a failure, until the next program.
+    process: RefCell<Option<Process>>,
+}
+
+/// The description that a peer gives of itself.
+#[derive(Clone, Debug)]
+struct Greeting {
+    name: String,
+    /// The operations and dtypes that it has; `None` for all.
+    ops: Option<Vec<String>>,
+    dtypes: Option<Vec<String>>,
+    zero_signs: bool,
+}
+
+/// Processes between two uses: starting one takes long, and minimising a program opens its backend
+/// for each attempt.
+static IDLE: Mutex<Option<HashMap<String, (Process, Greeting)>>> = Mutex::new(None);
+
+impl PeerRow {
+    /// The name and version that the framework says.
+    ///
+    /// # Errors
+    /// Why it is not available.
+    pub fn status(&self) -> Result<String, String> {
+        Peer::open(self.name, Turn::ALWAYS).map(|peer| peer.greeting.name.clone())
+    }
+
+    /// The versions that are installed for gradiff, beside the one without a number.
+    pub fn versions(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(environments()).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let start = format!("{}==", self.name);
+        let mut versions: Vec<String> =
+            names.filter_map(|name| name.strip_prefix(&start).map(str::to_string)).collect();
+        versions.sort();
+        versions
+    }
+}
+
+impl Peer {
+    /// Starts the peer of this word, or takes one that is idle.
+    ///
+    /// # Errors
+    /// Why there is none: no such program, a broken environment, an answer that is no greeting.
+    pub(crate) fn open(word: &str, turn: Turn) -> Result<Peer, String> {
+        let command = command(word)?;
+        let idle = IDLE
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_mut()
+            .and_then(|idle| idle.remove(word));
+        let (process, greeting) = match idle {
+            Some(idle) => idle,
+            None => greeted(&command)?,
+        };
+        let process = RefCell::new(Some(process));
+        Ok(Peer { word: word.to_string(), command, turn, greeting, process })
+    }
+
+    fn run_one(&self, program: &Program) -> Outcome {
+        let request = match gradiff_corpus::to_json(program) {
+            Ok(program) => json!({ "run": program }),
+            Err(error) => return Outcome::Skipped(error.to_string()),
+        };
+        self.ask(&request).and_then(|answer| outcome(&answer)).unwrap_or_else(|failure| failure)
+    }
+
+    /// The answer to a request, from a new process if the last one failed.
+    fn ask(&self, request: &Value) -> Result<Value, Outcome> {
+        let mut process = match self.process.take() {
+            Some(process) => process,
+            None => greeted(&self.command).map_err(Outcome::Environment)?.0,
+        };
+        let answer = process.ask(request)?;
+        *self.process.borrow_mut() = Some(process);
+        Ok(answer)
+    }
+
+    /// The program as a script for the framework of the peer.
+    ///
+    /// # Errors
+    /// The peer writes no scripts, or none for this program.
+    fn script(&self, program: &Program) -> Result<String, String> {
+        let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
+        let answer = self.ask(&json!({ "script": program }));
+        let answer = answer.map_err(|outcome| format!("{outcome:?}"))?;
+        let none = || format!("the peer writes no scripts: {}", cut(&answer.to_string()));
+        answer["script"].as_str().map(str::to_string).ok_or_else(none)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+            let value = (process, self.greeting.clone());
+            idle.get_or_insert_default().insert(self.word.clone(), value);
+        }
+    }
+}
+
+impl Backend for Peer {
+    fn name(&self) -> &str {
+        &self.word
+    }
+
+    fn takes(&self, program: u64) -> bool {
+        self.turn.takes(program)
+    }
+
+    fn supports(&self, program: &Program) -> Option<String> {
+        let Greeting { ops, dtypes, .. } = &self.greeting;
+        let ops_of = program.statements.iter().map(gradiff_corpus::name);
+        let missing_op = |names: &Vec<String>| {
+            ops_of.clone().find(|name| !names.iter().any(|known| known == name))
+        };
+        let types = program.typing().unwrap_or_default();
+        let mut dtypes_of = types.iter().map(|of| of.dtype.name());
+        let missing = ops.as_ref().and_then(missing_op).or_else(|| {
+            let names = dtypes.as_ref()?;
+            dtypes_of.find(|name| !names.iter().any(|known| known == name))
+        })?;
+        Some(format!("it has no {missing}"))
+    }
+
+    /// No framework promises the bits of a NaN.
+    fn kept(&self) -> Kept {
+        Kept { zero_signs: self.greeting.zero_signs, nan_bits: false }
+    }
+
+    fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+        programs.iter().map(|program| self.run_one(program)).collect()
+    }
+}
+
+/// The program as a script for the framework of a backend that is a peer; `None` for others.
+///
+/// # Errors
+/// The peer is not available, or writes no scripts.
+pub(crate) fn script(backend: &str, program: &Program) -> Option<Result<String, String>> {
+    let (name, _) = named(backend)?;
+    Some(Peer::open(name, Turn::ALWAYS).and_then(|peer| peer.script(program)))
+}
+
+/// Starts a process and exchanges greetings.
+///
+/// # Errors
+/// What went wrong, in one line.
+fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
+    let mut process = Process::start(command)?;
+    let answer = process.ask(&json!({ "gradiff": 1 })).map_err(|outcome| match outcome {
+        Outcome::Crash(reason) => reason,
+        Outcome::Timeout(seconds) => format!("no greeting within {seconds} s"),
+        outcome => format!("{outcome:?}"),
+    })?;
+    if answer["gradiff"] != json!(1) {
+        return Err(format!("it speaks no protocol 1: {}", cut(&answer.to_string())));
+    }
+    let names = |key: &str| {
+        let list = answer[key].as_array()?;
+        Some(list.iter().filter_map(Value::as_str).map(str::to_string).collect())
+    };
+    let greeting = Greeting {
+        name: answer["name"].as_str().unwrap_or(&command[0]).to_string(),
+        ops: names("ops"),
+        dtypes: names("dtypes"),
+        zero_signs: answer["zero_signs"].as_bool().unwrap_or(true),
+    };
+    Ok((process, greeting))
+}
+
+/// The outcome of a program that an answer says.
+fn outcome(answer: &Value) -> Result<Outcome, Outcome> {
+    let text = |key: &str| answer[key].as_str().map(str::to_string);
+    if let Some(reason) = text("skipped") {
+        return Ok(Outcome::Skipped(reason));
+    }
+    if let Some(reason) = text("refused") {
+        return Ok(Outcome::Refused(reason));
+    }
+    let rubbish =
+        || Outcome::Crash(format!("an answer without values: {}", cut(&answer.to_string())));
+    let values = answer["values"].as_array().ok_or_else(rubbish)?;
+    values
+        .iter()
+        .map(array)
+        .collect::<Option<Vec<Array>>>()
+        .map(Outcome::Values)
+        .ok_or_else(rubbish)
+}
+
+fn array(value: &Value) -> Option<Array> {
+    let dtype = DType::from_name(value["dtype"].as_str()?)?;
+    let sizes = value["shape"].as_array()?.iter();
+    let shape = sizes.map(|size| usize::try_from(size.as_u64()?).ok()).collect::<Option<_>>()?;
+    Array::from_bytes(dtype, shape, &bytes(value["bytes"].as_str()?)?)
+}
+
+/// The bytes that hexadecimal digits mean.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
+/// The start of a text, for messages.
+fn cut(text: &str) -> String {
+    let start: String = text.chars().take(120).collect();
+    if start.len() < text.len() { format!("{start}...") } else { start }
+}
+
+/// A running peer.
+struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<Result<String, String>>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Process {
+    /// # Errors
+    /// The program cannot be started.
+    fn start(command: &[String]) -> Result<Process, String> {
+        // A shell sets the limit, which the standard library cannot.
+        let mut started = match cfg!(unix) {
+            true => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -d {MEMORY_KIB}; exec \"$@\""), "sh"]);
+                shell.args(command);
+                shell
+            }
+            false => {
+                let mut started = Command::new(&command[0]);
+                started.args(&command[1..]);
+                started
+            }
+        };
+        started.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = started.spawn().map_err(|error| format!("{}: {error}", command[0]))?;
+        let missing = || "a pipe is missing".to_string();
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let mut stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        let stderr = BufReader::new(child.stderr.take().ok_or_else(missing)?);
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            loop {
+                let mut line = Vec::new();
+                let read = stdout.by_ref().take(ANSWER_BYTES).read_until(b'\n', &mut line);
+                let answer = match read {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) if line.last() != Some(&b'\n') => Err(format!(
+                        "an answer that does not end: {}",
+                        cut(&String::from_utf8_lossy(&line[..line.len().min(400)]))
+                    )),
+                    Ok(_) => {
+                        String::from_utf8(line).map_err(|_| "an answer that is no UTF-8".into())
+                    }
+                };
+                if sender.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        let errors = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = Arc::clone(&errors);
+        std::thread::spawn(move || {
+            for line in stderr.split(b'\n').map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.push_back(cut(String::from_utf8_lossy(&line).trim_end()));
+                if kept.len() > KEPT_LINES {
+                    kept.pop_front();
+                }
+            }
+        });
+        Ok(Process { child, stdin, lines, errors })
+    }
+
+    /// Sends a line and waits for the next one.
+    fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
+        let mut line = request.to_string();
+        line.push('\n');
+        // A peer that has died is noticed at its answer.
+        let _ = self.stdin.write_all(line.as_bytes()).and_then(|()| self.stdin.flush());
+        let answer = match self.lines.recv_timeout(Duration::from_secs(ANSWER_SECONDS)) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => return Err(Outcome::Timeout(ANSWER_SECONDS)),
+            Err(RecvTimeoutError::Disconnected) => return Err(Outcome::Crash(self.last_words())),
+        };
+        let value = answer.and_then(|line| {
+            let object = serde_json::from_str(&line).ok().filter(Value::is_object);
+            object.ok_or_else(|| format!("an answer that is no JSON object: {}", cut(line.trim())))
+        });
+        value.map_err(Outcome::Crash)
+    }
+
+    /// Describes the end of the process, with its last line of standard error.
+    fn last_words(&mut self) -> String {
+        let _ = self.child.kill();
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
+        // The thread that reads standard error ends after the process.
+        std::thread::sleep(Duration::from_millis(20));
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = errors.iter().rev().find(|line| !line.is_empty());
+        format!("it ended ({status}){}", last.map_or(String::new(), |line| format!(": {line}")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

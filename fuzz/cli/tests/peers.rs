@@ -1,0 +1,145 @@
+//! Tests of peers: engines in other processes, well and badly behaved.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn gradiff(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the command starts")
+}
+
+fn both(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A folder with a case of one input of two elements, and with a shell script that is a peer: it
+/// greets and then answers each program with `body`.
+fn peer(body: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("a file in the temporary folder");
+    };
+    write("a.case", "# two elements\na = input f32[2] [1.0, nan]\noutput a\n");
+    let greeting = r#"read line; echo '{"gradiff": 1, "name": "test"}'"#;
+    write("peer.sh", &format!("{greeting}\nwhile read line; do\n{body}\ndone\n"));
+    (folder, "exec:sh peer.sh".to_string())
+}
+
+/// Replays the case on the peer, and checks the exit code and a part of the output.
+fn check(body: &str, code: i32, word: &str) {
+    let (folder, backend) = peer(body);
+    let output = gradiff(&["replay", "--backends", &backend, "a.case"], folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(code), "{body}: {text}");
+    assert!(text.contains(word), "{body} does not say {word:?}: {text}");
+}
+
+/// The line that answers a program with two elements of f32.
+fn values(bytes: &str) -> String {
+    format!(r#"echo '{{"values": [{{"dtype": "f32", "shape": [2], "bytes": "{bytes}"}}]}}'"#)
+}
+
+#[test]
+fn answers_of_peers_are_judged() {
+    // The bits of a NaN are not judged.
+    check(&values("0000803f0000c0ff"), 0, "1 of 1 cases replayed, 0 failed");
+    check(&values("0000803f00000040"), 2, "element 1 of output 0 is 2.0, expected nan");
+    check(&values("0100803f0000c07f"), 2, "element 0 of output 0 is 1.0000001");
+    check(&values("0000803f"), 2, "an answer without values");
+    check(r#"echo '{"values": []}'"#, 2, "0 outputs, expected 1");
+    check(r#"echo '{"refused": "not today"}'"#, 2, "not today");
+    check(r#"echo '{"skipped": "no NaN here"}'"#, 0, "skipped on exec:sh peer.sh: no NaN here");
+}
+
+#[test]
+fn peers_that_fail_are_findings_in_one_line() {
+    check("echo the sum is 3", 2, "an answer that is no JSON object: the sum is 3");
+    check("echo '[1]'", 2, "an answer that is no JSON object: [1]");
+    check(r"printf '\377\n'", 2, "an answer that is no UTF-8");
+    check("printf unfinished; exit 0", 2, "an answer that does not end: unfinished");
+    check("echo out of cheese >&2; exit 7", 2, "it ended (exit status: 7): out of cheese");
+    check("kill -9 $$", 2, "signal: 9");
+}
+
+#[test]
+fn peers_that_cannot_start_are_errors_in_one_line() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/cases/add-add-fuse.case");
+    let case = case.to_string_lossy().into_owned();
+    for (backend, code, word) in [
+        ("exec:./no-such-engine", 3, "no-such-engine"),
+        ("exec:", 3, "is followed by the command"),
+        ("exec:true", 3, "it ended (exit status: 0)"),
+        ("exec:echo {}", 3, "it speaks no protocol 1"),
+        ("exec:echo hello", 3, "no JSON object: hello"),
+        ("numpy@0.0.0", 3, "`gradiff peers install numpy==0.0.0` does that"),
+        ("numpy:0", 1, "a number of at least 1 must follow the colon"),
+        ("no-such-peer", 1, "numpy"),
+    ] {
+        let output = gradiff(&["replay", "--backends", backend, &case], folder.path());
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(code), "{backend}: {text}");
+        assert!(text.contains(word), "{backend} does not say {word:?}: {text}");
+        assert!(!text.contains("panicked"), "{backend}: {text}");
+    }
+}
+
+#[test]
+fn hunts_go_on_when_a_peer_dies() {
+    // It dies of every tenth program, and skips the others.
+    let body = "count=$((count + 1)); if [ $((count % 10)) = 0 ]; then exit 3; fi\n\
+                echo '{\"skipped\": \"only a test\"}'";
+    let (folder, backend) = peer(body);
+    let flags = ["hunt", "--json", "--programs", "64", "--jobs", "1", "--backends", &backend];
+    let output = gradiff(&flags, folder.path());
+    let text = both(&output);
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+    assert_eq!(summary["programs"], 64, "{text}");
+    assert!(summary["crashes"].as_u64().is_some_and(|count| (5..=7).contains(&count)), "{text}");
+    // Alone, no program kills it.
+    assert_eq!(summary["skipped"]["exec:sh peer.sh: only a test"], 58, "{text}");
+}
+
+/// Runs the complete example, if there is a Python.
+#[test]
+fn the_example_engine_is_right_and_its_mistake_is_found() {
+    let python = Command::new("python3").arg("--version").output();
+    if gradiff_skip::or_skip("python3", python).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/example.py");
+    let engine = format!("exec:python3 {}", engine.display());
+    let flags = |backend| ["hunt", "--json", "--jobs", "1", "--seed", "3", "--backends", backend];
+    let right = gradiff(&[&flags(&engine)[..], &["--programs", "4000"]].concat(), folder.path());
+    let text = both(&right);
+    assert_eq!(right.status.code(), Some(0), "{text}");
+    let summary: Value = serde_json::from_slice(&right.stdout).expect("a summary");
+    assert!(summary["checked_elements"].as_u64().is_some_and(|count| count > 5000), "{text}");
+
+    let wrong = format!("{engine} --wrong");
+    let more = ["--seconds", "60", "--max-findings", "1", "--findings", "findings"];
+    let found = gradiff(&[&flags(&wrong)[..], &more].concat(), folder.path());
+    assert_eq!(found.status.code(), Some(2), "{}", both(&found));
+    let summary: Value = serde_json::from_slice(&found.stdout).expect("a summary");
+    let detail = &summary["details"][0];
+    assert!(detail["statements"].as_u64().is_some_and(|count| count <= 3), "{summary}");
+    assert!(detail["crate"].is_null(), "no crate of the engine is to blame: {summary}");
+    let path = summary["findings"][0].as_str().expect("a file");
+    let case = std::fs::read_to_string(folder.path().join(path)).expect("the finding");
+    assert!(case.contains("flip"), "{case}");
+    // What is known is not reported again.
+    let known = PathBuf::from(path);
+    let programs = summary["programs"].to_string();
+    let known =
+        ["--known", &known.to_string_lossy(), "--programs", &programs, "--findings", "again"];
+    let again = gradiff(&[&flags(&wrong)[..], &known].concat(), folder.path());
+    let summary: Value = serde_json::from_slice(&again.stdout).expect("a summary");
+    let count = summary["known"].as_object().and_then(|known| known.values().next()?.as_u64());
+    assert!(count.is_some_and(|count| count > 0), "{summary}");
+}

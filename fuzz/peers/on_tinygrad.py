@@ -1,0 +1,149 @@
+"""tinygrad as a peer, 0.9 and later. Its device is the CPU unless its own variables choose another.
+
+Not promised there, so not judged: overflow of signed integers and division by zero are undefined in
+the C that it writes, and clang is called with -fno-math-errno, which keeps NaN and signs of zeros.
+"""
+
+import os
+
+if not any(name in os.environ for name in ("CPU", "CLANG", "PYTHON", "LLVM", "GPU", "DEV")):
+    os.environ["CPU"] = os.environ["CLANG"] = "1"
+    os.environ["DEV"] = "CPU"
+# Nothing is taken from an earlier run.
+os.environ.setdefault("CACHELEVEL", "0")
+
+import tinygrad
+from tinygrad import Device, Tensor, dtypes
+
+try:
+    from importlib.metadata import version
+    VERSION = version("tinygrad")
+except Exception:
+    VERSION = "99 of a checkout"
+NUMBERS = [int(part) for part in VERSION.split()[0].split(".") if part.isdigit()]
+
+
+def pad(adapter, statement, operands, types):
+    value = value_of(types[0]["dtype"], statement["bytes"])
+    text = number(repr(value))
+    pads = tuple(tuple(pair) for pair in statement["pads"])
+    return f"{operands[0]}.pad({pads}, value={text})" if pads else operands[0]
+
+
+def shrink(adapter, statement, operands, types):
+    ranges = tuple(tuple(pair) for pair in statement["ranges"])
+    return f"{operands[0]}.shrink({ranges})" if ranges else operands[0]
+
+
+def reduced(function):
+    def text(adapter, statement, operands, types):
+        axes, dtype = tuple(statement["axes"]), adapter.dtype(statement["dtype"])
+        # Its products are accumulated in the dtype of the source.
+        x = f"{operands[0]}.cast({dtype})" if function == "prod" or not axes else operands[0]
+        return f"{x}.{function}(axis={axes}, keepdim=True).cast({dtype})" if axes else x
+    return text
+
+
+def gather(adapter, statement, operands, types):
+    """What an index beyond the axis gives is not promised."""
+    axis = statement["axis"]
+    size = types[0]["shape"][axis]
+    if size == 0:
+        raise Skip("gather takes nothing from an empty axis")
+    at = f"{operands[1]}.cast(dtypes.int64)"
+    dtype = adapter.dtype(statement["dtype"])
+    return (f"(({at} >= 0) & ({at} < {size})).where("
+            f"{operands[0]}.gather({axis}, {at}.maximum(0).minimum({size - 1})), "
+            f"Tensor(0, dtype={dtype})).cast({dtype})")
+
+
+def rounded(name):
+    def text(adapter, statement, operands, types):
+        # Of integers it gives floats.
+        return f"{operands[0]}.{name}()" if types[0]["dtype"] in FLOATS else operands[0]
+    return text
+
+
+def method(name):
+    return f"{{0}}.{name}()"
+
+
+class TinyGrad(Adapter):
+    NAME = f"tinygrad {VERSION} on {Device.DEFAULT}"
+    DTYPES = {
+        "bool": "dtypes.bool", "i8": "dtypes.int8", "u8": "dtypes.uint8", "i16": "dtypes.int16",
+        "u16": "dtypes.uint16", "i32": "dtypes.int32", "u32": "dtypes.uint32",
+        "i64": "dtypes.int64", "u64": "dtypes.uint64", "f16": "dtypes.float16",
+        "f32": "dtypes.float32", "f64": "dtypes.float64",
+    }
+    if Device.DEFAULT == "PYTHON" and sys.version_info < (3, 12):
+        # Its memory is a memoryview, which has no 16-bit floats there.
+        DTYPES.pop("f16")
+    PRELUDE = (
+        "from tinygrad import Tensor, dtypes\n"
+        "def bits(dtype, shape, data):\n"
+        "    return Tensor(bytes.fromhex(data), dtype=dtype).reshape(shape)\n"
+    ) if NUMBERS >= [0, 9] else (
+        "import numpy as np\n"
+        "from tinygrad import Tensor, dtypes\n"
+        "def bits(dtype, shape, data):\n"
+        "    return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n")
+    CAST = "{0}.cast({dtype})"
+    OPS = {
+        "const": lambda adapter, statement, operands, types: (
+            f"Tensor.full({tuple(statement['shape'])}, "
+            f"{number(repr(value_of(statement['dtype'], statement['bytes'])))}, "
+            f"dtype={adapter.dtype(statement['dtype'])})"),
+        "arange": lambda adapter, statement, operands, types: (
+            f"(Tensor.arange({statement['shape'][0]}, dtype=dtypes.int64) * {statement['step']} + "
+            f"{statement['start']}).cast({adapter.dtype(statement['dtype'])})"),
+        "neg": "-{0}", "not": "~{0}", "recip": method("reciprocal"), "exp2": method("exp2"),
+        "log2": method("log2"), "sin": method("sin"), "sqrt": method("sqrt"),
+        "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}",
+        "pow": "{0} ** {1}", "floormod": "{0} % {1}",
+        # Documented to cut toward zero at first, and to round down since.
+        **({"floordiv": "{0} // {1}"} if NUMBERS >= [0, 11] else
+           {"cdiv": "{0}.idiv({1})", "cmod": "{0} - {0}.idiv({1}) * {1}"}),
+        "max": "{0}.maximum({1})", "min": "{0}.minimum({1})", "cmplt": "{0} < {1}",
+        "cmpne": "{0} != {1}", "cmpeq": "{0} == {1}", "and": "{0} & {1}", "or": "{0} | {1}",
+        "xor": "{0} ^ {1}", "where": "{0}.where({1}, {2})", "mulacc": "{0} * {1} + {2}",
+        "cast": CAST, "bitcast": "{0}.bitcast({dtype})",
+        "reduce_sum": reduced("sum"), "reduce_max": reduced("max"), "reduce_prod": reduced("prod"),
+        "reshape": "{0}.reshape({shape})", "expand": "{0}.expand({shape})",
+        "permute": "{0}.permute({axes})", "flip": "{0}.flip({axes})", "pad": pad, "shrink": shrink,
+        "cat": lambda adapter, statement, operands, types:
+            f"Tensor.cat({', '.join(operands)}, dim={statement['axis']})",
+        "gather": gather, "contiguous": method("contiguous"), "realize": method("realize"),
+        "detach": method("detach"),
+        **{name: method(name) for name in (
+            # Functions that it composes of others are left out: their errors are not promised.
+            "abs", "sign", "square", "isnan", "isinf", "relu", "relu6", "exp", "log", "rsqrt")},
+        **{name: rounded(name) for name in ("trunc", "floor", "ceil", "round")},
+        "clamp": "{0}.clamp({min}, {max})", "hardtanh": "{0}.hardtanh({min}, {max})",
+        "leaky_relu": "{0}.leaky_relu({slope})",
+        "matmul": "{0}.cast({dtype}).matmul({1}.cast({dtype}))",
+        "roll": "{0}.roll({shifts}, {axes})", "cumsum": "{0}.cumsum({axis}).cast({dtype})",
+        "tril": "{0}.tril({diagonal})", "triu": "{0}.triu({diagonal})",
+        "softmax": "{0}.softmax({axis})", "log_softmax": "{0}.log_softmax({axis})",
+        "amin": "{0}.min({axes}, keepdim={keepdim})",
+        "transpose": "{0}.transpose({axis0}, {axis1})", "squeeze": "{0}.squeeze({axis})",
+        "unsqueeze": "{0}.unsqueeze({axis})", "repeat": "{0}.repeat({counts})",
+    }
+    PRINTED = "{0}.tolist()"
+    ZERO_SIGNS = False
+
+    def read(self, value):
+        names = {eval(text): name for name, text in self.DTYPES.items()}
+        dtype, shape = names.get(value.dtype, str(value.dtype)), tuple(value.shape)
+        if 0 in shape:
+            return dtype, shape, b""
+        return dtype, shape, value.numpy().tobytes()
+
+    def is_missing(self, error):
+        # The device PYTHON ends at a division by zero.
+        return isinstance(error, (NotImplementedError, AttributeError, ZeroDivisionError))
+
+
+# Without its compiler a device is there, and fails at its first kernel.
+(Tensor([1.0]) + 1).realize()
+ADAPTER = TinyGrad()

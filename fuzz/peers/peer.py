@@ -1,0 +1,168 @@
+"""A peer in Python: writes each program as a script for a framework, runs it, answers.
+
+README.md beside this file describes the protocol. What differs between frameworks is an `Adapter`:
+tables from operations to lines of Python. The script that runs is the one that a report shows.
+"""
+
+import json
+import os
+import struct
+import sys
+import traceback
+
+# The protocol has standard output for itself: whatever a framework prints goes to standard error.
+ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+class Skip(Exception):
+    """The framework does not have, or does not promise, what a program says."""
+
+
+class Adapter:
+    """A framework. An operation is a template, whose fields are the operands `{0}`, `{1}`, ... and
+    what `fields` gives, or a function of the statement and the operands that returns the text."""
+
+    # The framework's name and version.
+    NAME = ""
+    # The text of each dtype that it has.
+    DTYPES = {}
+    # The first lines of a script. They define `bits(dtype, shape, hexadecimal)`.
+    PRELUDE = ""
+    OPS = {}
+    # The conversion of `{0}` to `{dtype}`.
+    CAST = ""
+    # The text that a script prints of an output.
+    PRINTED = "{0}"
+    # False if a zero's sign is not promised.
+    ZERO_SIGNS = True
+
+    def fields(self, statement):
+        """Returns what templates may name besides operands."""
+        args = {name: self.argument(value) for name, value in statement.get("args", {}).items()}
+        lists = {key: statement[key] for key in ("axes", "axis", "pads", "ranges", "start", "step")
+                 if key in statement}
+        return {**args, **lists, "shape": tuple(statement["shape"]),
+                "dtype": self.dtype(statement["dtype"])}
+
+    def argument(self, value):
+        if isinstance(value, dict):
+            return self.dtype(value["dtype"]) if "dtype" in value else number(value["number"])
+        return value
+
+    def dtype(self, name):
+        if name not in self.DTYPES:
+            raise Skip(f"it has no {name}")
+        return self.DTYPES[name]
+
+    def literal(self, dtype, shape, data):
+        return f"bits({self.dtype(dtype)}, {tuple(shape)}, {data!r})"
+
+    def cast(self, text, dtype):
+        return self.CAST.format(text, dtype=self.dtype(dtype))
+
+    def operand(self, source, program, wanted):
+        """Returns the text of a source, in the dtype in which the statement takes it."""
+        if isinstance(source, dict):
+            return self.literal(source["dtype"], (), source["bytes"])
+        dtype = program["statements"][source]["dtype"]
+        return f"v{source}" if wanted in (None, dtype) else self.cast(f"v{source}", wanted)
+
+    def operands(self, statement, program):
+        wanted = statement.get("operands")
+        sources = enumerate(statement.get("src", []))
+        is_condition = [statement["op"] == "where" and number == 0 for number, _ in sources]
+        return [self.operand(source, program, None if condition else wanted)
+                for source, condition in zip(statement.get("src", []), is_condition)]
+
+    def expression(self, statement, program):
+        op = statement["op"]
+        if op == "input":
+            return self.literal(statement["dtype"], statement["shape"], statement["bytes"])
+        if op not in self.OPS:
+            raise Skip(f"it has no {op}")
+        rule, operands = self.OPS[op], self.operands(statement, program)
+        if callable(rule):
+            types = [program["statements"][source] for source in statement.get("src", [])
+                     if not isinstance(source, dict)]
+            return rule(self, statement, operands, types)
+        return rule.format(*operands, **self.fields(statement))
+
+    def lines(self, program):
+        """Returns the script without its head: one assignment for each statement."""
+        for statement in program["statements"]:
+            self.dtype(statement["dtype"])
+        return [f"v{number} = {self.expression(statement, program)}"
+                for number, statement in enumerate(program["statements"])]
+
+    def script(self, program):
+        """Returns a script that runs by itself and prints the outputs."""
+        prints = [f"print({self.PRINTED.format(f'v{output}')})" for output in program["outputs"]]
+        return "\n".join([self.PRELUDE, *self.lines(program), *prints]) + "\n"
+
+    def run(self, program):
+        """Returns for each output dtype, shape and bytes."""
+        names = {}
+        exec(self.PRELUDE, names)
+        exec("\n".join(self.lines(program)), names)
+        return [self.read(names[f"v{output}"]) for output in program["outputs"]]
+
+    def read(self, value):
+        """Returns dtype, shape and bytes of a value."""
+        raise NotImplementedError
+
+    def is_missing(self, error):
+        """Returns whether an exception says that the framework does not have something."""
+        return isinstance(error, NotImplementedError)
+
+
+def number(text):
+    """Returns the Python text of a number."""
+    return f"float({text!r})" if text.lower() in ("inf", "-inf", "nan") else text
+
+
+def value_of(dtype, data):
+    """Returns the number that a literal's bytes are."""
+    raw = bytes.fromhex(data)
+    if dtype == "bf16":
+        return struct.unpack("<f", b"\0\0" + raw)[0]
+    codes = {"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I",
+             "i64": "q", "u64": "Q", "f16": "e", "f32": "f", "f64": "d"}
+    return struct.unpack("<" + codes[dtype], raw)[0]
+
+
+def answer(adapter, request):
+    if "run" in request:
+        try:
+            outputs = adapter.run(request["run"])
+        except Skip as reason:
+            return {"skipped": str(reason)}
+        except Exception as error:
+            kind = type(error).__name__
+            text = (str(error).strip().splitlines() or [""])[0]
+            key = "skipped" if adapter.is_missing(error) else "refused"
+            if key == "refused":
+                traceback.print_exc()
+            return {key: f"{kind}: {text}"[:300]}
+        return {"values": [{"dtype": dtype, "shape": list(shape), "bytes": data.hex()}
+                           for dtype, shape, data in outputs]}
+    if "script" in request:
+        return {"script": adapter.script(request["script"])}
+    return {"refused": f"no request that is known: {sorted(request)}"}
+
+
+def serve(adapter):
+    """Answers requests until standard input ends."""
+    def send(message):
+        ANSWERS.write(json.dumps(message) + "\n")
+        ANSWERS.flush()
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "gradiff" in request:
+            send({"gradiff": 1, "name": adapter.NAME, "ops": sorted([*adapter.OPS, "input"]),
+                  "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS})
+        else:
+            send(answer(adapter, request))
