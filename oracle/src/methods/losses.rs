@@ -121,16 +121,17 @@ pub(super) fn negative_log_likelihood(call: Call<'_>) -> Check<Value> {
     let (mut losses, mut weights) = (Vec::new(), Vec::new());
     for sample in samples(x, 1, classes)? {
         let zero = Cell::exact(0.0);
-        let (element, weight) = match (sample.class, sample.known_class()) {
+        let (loss, weight) = match (sample.class, sample.known_class()) {
             (Err(reason), _) => (Cell::Unspecified(reason), Cell::Unspecified(reason)),
-            (Ok(_), None) => (zero, zero),
-            (Ok(class), Some(number)) => {
+            (Ok(class), _) if class == ignored => (zero, zero),
+            (Ok(_), None) => (neg(mul(dtype, zero, zero)), zero),
+            (Ok(_), Some(number)) => {
                 let element = cast(x.dtype, dtype, x.cells[sample.positions[number]]);
                 let weight = cast(x.dtype, dtype, weight.cells[number]);
-                (element, if class == ignored { zero } else { weight })
+                (neg(mul(dtype, element, weight)), weight)
             }
         };
-        losses.push(neg(mul(dtype, element, weight)));
+        losses.push(loss);
         weights.push(weight);
     }
     let total = reduce(ReduceOp::Sum, call.sums, dtype, &weights);

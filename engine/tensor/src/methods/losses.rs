@@ -162,10 +162,15 @@ impl Tensor {
         let found = self.gather(1, &classes.unsqueeze(1)?)?.squeeze(1)?.cast(wide(dtype))?;
         let flat = classes.reshape(&[classes.size_elements()])?;
         let mut weights = weight.index_select(&flat, 0)?.reshape(&samples)?.cast(wide(dtype))?;
-        if let Some(ignored) = ignore_index {
-            weights = weights.masked_fill(&is_class(classes, ignored)?, 0)?;
+        let is_ignored = ignore_index.map(|ignored| is_class(classes, ignored)).transpose()?;
+        if let Some(is_ignored) = &is_ignored {
+            weights = weights.masked_fill(is_ignored, 0)?;
         }
-        let losses = found.mul(&weights)?.neg()?;
+        let mut losses = found.mul(&weights)?.neg()?;
+        if let Some(is_ignored) = &is_ignored {
+            // A product with 0 has the derivative 0 / 0 where all are ignored.
+            losses = losses.masked_fill(is_ignored, 0)?;
+        }
         let found = match reduction {
             Reduction::Mean => losses.sum(..)?.div(&weights.sum(..)?)?,
             _ => reduction.of(&losses)?,
