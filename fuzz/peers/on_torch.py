@@ -121,7 +121,7 @@ FLOAT = {name: f"{call}({{0}})" for name, call in {
     "relu": "torch.relu", "relu6": "F.relu6", "hardsigmoid": "F.hardsigmoid",
     "hardswish": "F.hardswish", "softsign": "F.softsign", "exp": "torch.exp", "log": "torch.log",
     "log10": "torch.log10", "rsqrt": "torch.rsqrt", "sigmoid": "torch.sigmoid",
-    "tanh": "torch.tanh", "silu": "F.silu", "logsigmoid": "F.logsigmoid", "mish": "F.mish",
+    "tanh": "torch.tanh", "silu": "F.silu", "mish": "F.mish",
     "cos": "torch.cos", "tan": "torch.tan", "sinh": "torch.sinh", "cosh": "torch.cosh",
     "asinh": "torch.asinh", "acosh": "torch.acosh", "atanh": "torch.atanh", "erf": "torch.erf",
     "asin": "torch.asin", "acos": "torch.acos", "atan": "torch.atan",

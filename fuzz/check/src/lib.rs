@@ -48,5 +48,5 @@ pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::simpler_cases;
 pub use report::snap;
-pub use report::{Finding, files, stem};
+pub use report::{Finding, files, script, stem};
 pub use rules::{forms, sabotage};

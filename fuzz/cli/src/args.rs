@@ -316,6 +316,7 @@ pub(crate) enum Command {
     ///
     /// Examples:
     ///   gradiff peers install numpy tinygrad==0.10.2
+    ///   gradiff peers script tinygrad@0.10.2 corpus/upstream/tinygrad/pad-of-bool.case
     ///   gradiff hunt --backends numpy,tinygrad@0.10.2
     ///   gradiff replay --backends exec:./my-engine corpus/cases
     #[command(verbatim_doc_comment)]
@@ -660,6 +661,13 @@ pub(crate) enum PeersAction {
         /// Packages, each with or without a version: numpy, torch==2.9.1, tinygrad==0.10.2.
         #[arg(required = true)]
         packages: Vec<String>,
+    },
+    /// Print a corpus file as a script for a peer, with the outputs that the oracle expects.
+    Script {
+        /// The peer, as in --backends.
+        peer: String,
+        /// A corpus file with a program.
+        file: PathBuf,
     },
 }
 

@@ -1,18 +1,20 @@
-//! `gradiff peers`: the frameworks that programs can also run on, and their installation.
+//! `gradiff peers`: the frameworks that programs can also run on, their installation, and scripts
+//! for them.
 
 use std::path::Path;
 use std::process::Command;
 
 use gradiff_check::{PEERS, PeerRow, environment};
+use gradiff_corpus::Case;
 
 use crate::args::{Peers, PeersAction};
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// Lists the peers, or installs some.
+/// Lists the peers, installs some, or prints a script for one.
 ///
 /// # Errors
-/// A package that is no peer; Python or pip fails.
+/// A package or a word that is no peer; Python or pip fails; a file that is no program.
 pub(crate) fn peers(options: &Peers) -> Result<Status, Failure> {
     match &options.action {
         None => list(),
@@ -23,6 +25,19 @@ pub(crate) fn peers(options: &Peers) -> Result<Status, Failure> {
                 install(row, version)?;
             }
             Ok(Status::Clean)
+        }
+        Some(PeersAction::Script { peer, file }) => {
+            let Case::Program(program) = crate::case::read(file)?.case else {
+                return Err(Failure::Usage(format!("{}: it is no program", file.display())));
+            };
+            match gradiff_check::script(peer, &program) {
+                None => Err(Failure::Usage(format!("{peer} is no peer; see `gradiff peers`"))),
+                Some(Err(reason)) => Err(Failure::Environment(format!("{peer}: {reason}"))),
+                Some(Ok(script)) => {
+                    outln!("{}", script.trim_end());
+                    Ok(Status::Clean)
+                }
+            }
         }
     }
 }

@@ -54,16 +54,23 @@ impl Finding {
 /// tinygrad, or for the peer that is wrong; of the engine's findings also a Rust test.
 pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     let case = ("case", finding.case_text());
-    match crate::backends::peer::script(&finding.failure.backend, &finding.program) {
+    match script(&finding.failure.backend, &finding.program) {
         None => vec![case, ("rs", rust_test(finding)), ("py", python_script(finding))],
-        Some(Ok(script)) => {
-            let expected = expected_text(finding).replace('\n', " ");
-            let story = finding.story();
-            vec![case, ("py", format!("# {story}\n{script}# expected: {expected}\n"))]
-        }
+        Some(Ok(script)) => vec![case, ("py", format!("# {}\n{script}", finding.story()))],
         // An engine of one's own need not write scripts.
         Some(Err(_)) => vec![case],
     }
+}
+
+/// The program as a script for a backend that is a peer, followed by the outputs that the oracle
+/// expects; `None` for other backends.
+///
+/// # Errors
+/// The peer is not available, or writes no scripts.
+pub fn script(backend: &str, program: &Program) -> Option<Result<String, String>> {
+    let script = crate::backends::peer::script(backend, program)?;
+    let expected = expected_text(program).replace('\n', " ");
+    Some(script.map(|script| format!("{script}# expected: {expected}\n")))
 }
 
 /// FNV-1a hash of a text: the same on every machine and with every compiler.
@@ -137,8 +144,8 @@ fn rust_expectation(expected: &Expected, value: u32) -> String {
 }
 
 /// The outputs that the oracle expects, flat, one list for each.
-fn expected_text(finding: &Finding) -> String {
-    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
+fn expected_text(program: &Program) -> String {
+    let expected = gradiff_oracle::evaluate(program).unwrap_or_default();
     let list = |output: &Expected| {
         let words = output.elements().map(|element| element.describe(output.dtype));
         format!("[{}]", words.collect::<Vec<_>>().join(", "))
@@ -458,7 +465,7 @@ fn python_script(finding: &Finding) -> String {
     for output in &finding.program.outputs {
         text += &format!("print(v{}.tolist())\n", output.0);
     }
-    text + &format!("# expected: {}\n", expected_text(finding).replace('\n', " "))
+    text + &format!("# expected: {}\n", expected_text(&finding.program).replace('\n', " "))
 }
 
 fn python_dtype(dtype: DType) -> &'static str {
