@@ -29,6 +29,8 @@ const SKIPPED_ROWS: usize = 16;
 /// Largest number of rows of the table that give reasons for unspecified elements.
 const UNSPECIFIED_ROWS: usize = 5;
 
+/// Interval at which a supply that waits looks for a reason to go on.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Time that a running batch may still take after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
 /// Length to which a message about the environment is cut.
@@ -46,6 +48,11 @@ struct Batch {
 }
 
 impl Batch {
+    /// The number of failures and deaths.
+    fn count(&self) -> u64 {
+        (self.failures.len() + self.deaths.len()) as u64
+    }
+
     /// A batch of `count` programs, none of which could run.
     fn failed(count: u64, reason: String) -> Batch {
         Batch {
@@ -149,6 +156,8 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     let supply = Supply {
         next: AtomicU64::new(0),
         limit,
+        missing: AtomicU64::new(options.max_findings),
+        unexamined: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
         options,
         config: &config,
@@ -176,6 +185,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                     }
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
                 };
+                let count = batch.count();
                 tally.add(&batch.tally);
                 for index in batch.numbers {
                     pairs.add(&gradiff_gen::program_at(options.seed, index, &config).program);
@@ -200,6 +210,13 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                     let origin = origin(options, failed.index);
                     pending += unexamined(findings.add(&program, &failed, &origin, raw))?;
                 }
+                let found = findings.records().len() as u64;
+                let missing = options.max_findings.saturating_sub(found);
+                supply.missing.store(missing, Ordering::SeqCst);
+                if missing == 0 {
+                    supply.is_over.store(true, Ordering::SeqCst);
+                }
+                supply.unexamined.fetch_sub(count, Ordering::SeqCst);
                 progress.report(&tally, findings.records().len());
             }
         };
@@ -233,6 +250,10 @@ fn unexamined(added: Result<(), Failure>) -> Result<u64, Failure> {
 struct Supply<'a> {
     next: AtomicU64,
     limit: u64,
+    /// Number of findings after which the hunt ends, less those that there are.
+    missing: AtomicU64,
+    /// Number of failures that were seen, but not minimised yet.
+    unexamined: AtomicU64,
     is_over: AtomicBool,
     options: &'a Hunt,
     config: &'a Config,
@@ -241,9 +262,10 @@ struct Supply<'a> {
 
 impl Supply<'_> {
     fn work(&self, mut client: Client, sender: Sender<Result<Batch, Failure>>) {
-        while !self.is_over.load(Ordering::SeqCst) {
+        loop {
+            self.wait();
             let first = self.next.fetch_add(BATCH, Ordering::SeqCst);
-            if first >= self.limit {
+            if self.is_over.load(Ordering::SeqCst) || first >= self.limit {
                 break;
             }
             let count = BATCH.min(self.limit - first);
@@ -254,6 +276,8 @@ impl Supply<'_> {
             };
             // A worker that cannot start would not start for the other batches either.
             let is_last = batch.as_ref().map_or(true, |batch| batch.tally.programs == 0);
+            let failures = batch.as_ref().map_or(0, Batch::count);
+            self.unexamined.fetch_add(failures, Ordering::SeqCst);
             if sender.send(batch).is_err() || is_last {
                 break;
             }
@@ -264,13 +288,27 @@ impl Supply<'_> {
         self.close(&mut client, &sender);
     }
 
+    /// Waits while the failures that are not examined yet may be all that the hunt needs: further
+    /// programs would take time from their reduction, and their failures would stay raw.
+    fn wait(&self) {
+        let is_enough = || {
+            let missing = self.missing.load(Ordering::SeqCst);
+            missing <= self.unexamined.load(Ordering::SeqCst)
+        };
+        while is_enough() && !self.is_over.load(Ordering::SeqCst) {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     /// Ends the worker, which may have died since its last request, of what it did before.
     fn close(&self, client: &mut Client, sender: &Sender<Result<Batch, Failure>>) {
         if let Some(death) = client.close() {
             let tally = Tally { crashes: 1, ..Tally::default() };
             let results = Results { tally, failures: Vec::new(), deaths: vec![death] };
+            let batch = self.batch(0..0, results);
+            self.unexamined.fetch_add(batch.count(), Ordering::SeqCst);
             // Sending fails if the hunt is over.
-            let _ = sender.send(Ok(self.batch(0..0, results)));
+            let _ = sender.send(Ok(batch));
         }
     }
 

@@ -12,8 +12,6 @@ struct Row {
     crate_name: String,
 }
 
-/// Faults of tensors on several devices, which sessions draw along with each program.
-const BY_SESSIONS: [&str; 2] = ["schedule-copy-drops-flip", "tensor-devices-mixed"];
 /// Faults that no program reaches.
 const BY_VIEWS: [&str; 1] = ["sint-bound-term-dropped"];
 
@@ -89,19 +87,31 @@ fn faults_of_views_show_often() {
     }
 }
 
-/// Runs one hunt as a user would start it: on devices for faults of their crates, in sessions for
-/// faults that they draw, and for those of earlier crates on backends of the interpreter, which
-/// needs no compiler.
+/// Number of programs that a hunt may need.
+const PROGRAMS: &str = "32768";
+
+/// Returns the backends that the file of a fault names: those on which it shows.
+fn named_backends(row: &Row) -> Option<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../faults");
+    let path = format!("{folder}/{}.fault", row.name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    text.lines().find_map(|line| line.strip_prefix("backends:")).map(|list| list.replace(' ', ""))
+}
+
+/// Runs one hunt: on the backends that the fault names; else on devices for faults of their crates,
+/// on those that draw optimisations for faults of kernels, and for faults of earlier crates on the
+/// plain ones, which run many programs in little time.
 fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
-    let backends = match row.crate_name.as_str() {
-        _ if BY_SESSIONS.contains(&row.name.as_str()) => "interp/session,jit/session",
+    let usual = match row.crate_name.as_str() {
         "render" | "runtime" => "interp,jit,c,interp/opts",
-        _ => "interp,jit,interp/opts,interp/vectors,interp/groups",
+        "kernel" => "interp,jit,interp/opts,interp/vectors,interp/groups",
+        _ => "interp,jit",
     };
+    let backends = named_backends(row).unwrap_or_else(|| usual.to_string());
     let (fault, findings) = (format!("--fault={}", row.name), folder.join(&row.name));
     let findings = findings.to_string_lossy();
-    let flags = ["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--seconds", "60"];
-    let more = ["--backends", backends, "--findings", &findings, &fault];
+    let flags = ["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--programs", PROGRAMS];
+    let more = ["--backends", &backends, "--findings", &findings, &fault];
     let output = gradiff(&[&flags[..], &more].concat(), folder);
     let text = String::from_utf8_lossy(&output.stdout);
     let summary = serde_json::from_str(text.trim()).unwrap_or_else(|_| {

@@ -25,7 +25,8 @@ struct Row {
     blamed: String,
 }
 
-/// Hunts each fault that programs reach, on one core in a separate process, and prints a table.
+/// Hunts each fault that programs reach, on one core in a separate process, and prints a table. If
+/// the command names no backends, those of a fault are the ones that its file names, if any.
 ///
 /// # Errors
 /// Faults that cannot be planted; a process cannot be started.
@@ -106,10 +107,12 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
     command.arg(format!("--parent={}", std::process::id()));
     command.arg(format!("--seed={}", options.seed));
     command.arg(format!("--seconds={}", options.seconds.unwrap_or(SECONDS)));
-    command.arg(format!(
-        "--backends={}",
-        crate::case::choose(&options.backends, crate::case::hunted(), &[])?.names.join(",")
-    ));
+    let requested = match options.backends.is_empty() {
+        true => &fault.backends,
+        false => &options.backends,
+    };
+    let chosen = crate::case::choose(requested, crate::case::hunted(), &[])?;
+    command.arg(format!("--backends={}", chosen.names.join(",")));
     command.arg("--findings").arg(&folder);
     let output = command.output().map_err(failed)?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -14,7 +14,7 @@
 //! The value of a key is the rest of its line, or the indented block below it. Lines that begin
 //! with `#` are comments. Several edits follow each other; `file:` is valid until the next one.
 
-use gradiff_check::Crate;
+use gradiff_check::{Crate, device_of};
 
 /// A known mistake that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct Fault {
     pub(crate) description: String,
     /// The check that finds it.
     pub(crate) found_by: FoundBy,
+    /// The backends on which it shows; empty if hunts may run on any.
+    pub(crate) backends: Vec<String>,
     /// The edits, at least one.
     pub(crate) edits: Vec<Edit>,
 }
@@ -93,7 +95,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
         return Err(Problem { line: 1, message });
     }
     let (mut crate_name, mut description, mut found_by) = (None, None, FoundBy::Hunt);
-    let (mut file, mut before, mut edits) = (None, None, Vec::new());
+    let (mut file, mut before, mut edits, mut backends) = (None, None, Vec::new(), Vec::new());
     for Entry { line, key, value } in entries(text)? {
         let fail = |message: &str| Err(Problem { line, message: message.to_string() });
         if before.is_some() && key != "after" {
@@ -115,6 +117,12 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
                 Some(word) => found_by = word,
                 None => return fail("a fault is found by `hunt`, `views` or `canaries`"),
             },
+            "backends" if backends.is_empty() => {
+                backends = value.split(',').map(|word| word.trim().to_string()).collect();
+                if let Some(word) = backends.iter().find(|word| device_of(word).is_none()) {
+                    return fail(&format!("no backend is called {word}"));
+                }
+            }
             "file" => file = Some(value),
             "before" if file.is_none() => return fail("expected `file:` before the first edit"),
             "before" => before = Some((value, line)),
@@ -125,10 +133,13 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
                 (Some(_), _) => return fail("`after` is the same as `before`"),
                 (None, _) => return fail("expected `before:` with the text that changes"),
             },
-            "crate" | "description" => return fail(&format!("`{key}:` is given twice")),
+            "crate" | "description" | "backends" => {
+                return fail(&format!("`{key}:` is given twice"));
+            }
             _ => {
                 return fail(&format!(
-                    "no key is called {key}; keys are crate, description, by, file, before, after"
+                    "no key is called {key}; keys are crate, description, by, backends, file, \
+                     before, after"
                 ));
             }
         }
@@ -145,6 +156,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
         crate_name: crate_name.ok_or_else(|| missing("crate"))?,
         description: description.ok_or_else(|| missing("description"))?,
         found_by,
+        backends,
         edits,
     })
 }
@@ -196,13 +208,15 @@ mod tests {
 
     #[test]
     fn a_file_has_a_head_and_edits() {
-        let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\n\
+        let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\
+                    backends: jit, c/opts:4\n\
                     file: engine/a.rs\n\
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
         assert_eq!((fault.crate_name, fault.found_by), (Crate::Kernel, FoundBy::Views));
         assert_eq!(fault.description, "One is two.");
+        assert_eq!(fault.backends, ["jit", "c/opts:4"]);
         let edit = |file: &str, before: &str, after: &str, line| Edit {
             file: file.to_string(),
             before: before.to_string(),
@@ -210,9 +224,9 @@ mod tests {
             line,
         };
         let wanted = [
-            edit("engine/a.rs", "1", "2", 7),
-            edit("engine/a.rs", "let x = 1;\n\n  y", "", 10),
-            edit("engine/b.rs", "f(x)", "g(x)", 17),
+            edit("engine/a.rs", "1", "2", 8),
+            edit("engine/a.rs", "let x = 1;\n\n  y", "", 11),
+            edit("engine/b.rs", "f(x)", "g(x)", 18),
         ];
         assert_eq!(fault.edits, wanted);
     }
@@ -230,6 +244,8 @@ mod tests {
             ("    1\n", 2, "`before:` is missing"),
             ("\n\nonly words\n", 5, "key: value"),
             ("why: 1\n", 3, "no key is called why"),
+            ("backends: jit,abacus\n", 3, "no backend is called abacus"),
+            ("backends: jit\nbackends: jit\n", 4, "twice"),
             ("by: luck\n", 3, "`views` or `canaries`"),
             ("file: a.rs\nbefore: 1\n    2\nafter:\n", 4, "not both"),
             ("", 2, "`before:` is missing"),
