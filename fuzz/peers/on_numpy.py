@@ -135,7 +135,7 @@ class Numpy(Adapter):
 
     def read(self, value):
         value = np.asarray(value)
-        names = {np.dtype(eval(text)): name for name, text in self.DTYPES.items()}
+        names = {np.dtype(eval(text)): name for name, text in Numpy.DTYPES.items()}
         return names.get(value.dtype, str(value.dtype)), value.shape, value.tobytes()
 
 

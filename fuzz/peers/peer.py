@@ -36,8 +36,11 @@ class Adapter:
     CAST = ""
     # The text that a script prints of an output.
     PRINTED = "{0}"
-    # False if a zero's sign is not promised.
+    # The compiled form of the function `program`, if programs are compiled as a whole.
+    COMPILED = ""
+    # False if a zero's sign is not promised, or if zeros may take the place of subnormal numbers.
     ZERO_SIGNS = True
+    SUBNORMALS = True
 
     def fields(self, statement):
         """Returns what templates may name besides operands."""
@@ -94,8 +97,17 @@ class Adapter:
         """Returns the script without its head: one assignment for each statement."""
         for statement in program["statements"]:
             self.dtype(statement["dtype"])
-        return [f"v{number} = {self.expression(statement, program)}"
-                for number, statement in enumerate(program["statements"])]
+        lines = [f"v{number} = {self.expression(statement, program)}"
+                 for number, statement in enumerate(program["statements"])]
+        if not self.COMPILED:
+            return lines
+        inputs = [number for number, statement in enumerate(program["statements"])
+                  if statement["op"] == "input"]
+        names = ", ".join(f"v{number}" for number in inputs)
+        outputs = ", ".join(f"v{output}" for output in dict.fromkeys(program["outputs"]))
+        body = [f"    {line}" for number, line in enumerate(lines) if number not in inputs]
+        return [*(lines[number] for number in inputs), f"def program({names}):", *body,
+                f"    return ({outputs},)", f"({outputs},) = {self.COMPILED}({names})"]
 
     def script(self, program):
         """Returns a script that runs by itself and prints the outputs."""
@@ -163,6 +175,7 @@ def serve(adapter):
         request = json.loads(line)
         if "gradiff" in request:
             send({"gradiff": 1, "name": adapter.NAME, "ops": sorted([*adapter.OPS, "input"]),
-                  "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS})
+                  "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
+                  "subnormals": adapter.SUBNORMALS})
         else:
             send(answer(adapter, request))

@@ -47,7 +47,9 @@ pub(crate) fn list() -> Result<Status, Failure> {
     for row in PEERS {
         let status = match row.status() {
             Ok(version) => format!("found      {version}"),
-            Err(reason) => format!("not found  {reason}; `gradiff peers install {}`", row.name),
+            Err(reason) => {
+                format!("not found  {reason}; `gradiff peers install {}`", row.package())
+            }
         };
         let story = format!("{}; hunts run it only if it is named", row.story);
         outln!("{:26}{status}\n{:26}{story}", row.name, "");

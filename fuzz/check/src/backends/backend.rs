@@ -27,11 +27,13 @@ pub struct Kept {
     pub zero_signs: bool,
     /// If not, any NaN is right where one is expected.
     pub nan_bits: bool,
+    /// If not, a zero is right where a subnormal number is expected.
+    pub subnormals: bool,
 }
 
 impl Kept {
     /// Everything.
-    pub const ALL: Kept = Kept { zero_signs: true, nan_bits: true };
+    pub const ALL: Kept = Kept { zero_signs: true, nan_bits: true, subnormals: true };
 }
 
 /// Something that runs programs. Each configuration of the engine is a backend of its own.

@@ -22,13 +22,14 @@ use crate::{Backend, Kept, Outcome};
 /// A framework that is a peer by an adapter of the harness, a text in Python.
 #[derive(Debug)]
 pub struct PeerRow {
-    /// The name, which is also that of its package.
+    /// The name. Its package has the same one, up to a hyphen.
     pub name: &'static str,
     /// Description of how programs run there.
     pub story: &'static str,
     /// Packages that the adapter requires beside it.
     pub packages: &'static [&'static str],
-    adapter: &'static str,
+    /// Texts in Python, the last of which defines the adapter.
+    adapter: &'static [&'static str],
 }
 
 /// The frameworks: a new one is a line here and an adapter.
@@ -37,21 +38,36 @@ pub const PEERS: &[PeerRow] = &[
         name: "numpy",
         story: "each operation by NumPy, in its dtype",
         packages: &["ml_dtypes"],
-        adapter: include_str!("../../../peers/on_numpy.py"),
+        adapter: &[NUMPY],
     },
     PeerRow {
         name: "torch",
         story: "PyTorch, eager, on the CPU",
         packages: &["numpy"],
-        adapter: include_str!("../../../peers/on_torch.py"),
+        adapter: &[TORCH],
+    },
+    PeerRow {
+        name: "torch-compile",
+        story: "PyTorch, each program compiled as one function by Inductor",
+        packages: &["numpy"],
+        adapter: &[TORCH, include_str!("../../../peers/on_torch_compile.py")],
+    },
+    PeerRow {
+        name: "jax",
+        story: "JAX, each program compiled as one function by XLA for the CPU",
+        packages: &["numpy", "ml_dtypes"],
+        adapter: &[NUMPY, include_str!("../../../peers/on_jax.py")],
     },
     PeerRow {
         name: "tinygrad",
         story: "tinygrad on its device CPU or CLANG",
         packages: &["numpy"],
-        adapter: include_str!("../../../peers/on_tinygrad.py"),
+        adapter: &[include_str!("../../../peers/on_tinygrad.py")],
     },
 ];
+
+const NUMPY: &str = include_str!("../../../peers/on_numpy.py");
+const TORCH: &str = include_str!("../../../peers/on_torch.py");
 
 /// The part that all adapters share.
 const ADAPTERS: &str = include_str!("../../../peers/peer.py");
@@ -112,20 +128,20 @@ fn command(word: &str) -> Result<Vec<String>, String> {
         };
     }
     let (row, version) = row(word).ok_or("an unknown peer")?;
-    let installed = environment(row.name, version).join("bin/python");
+    let installed = environment(row.package(), version).join("bin/python");
     let python = match (std::env::var_os("GRADIFF_PYTHON"), version) {
         (Some(named), None) => PathBuf::from(named),
         _ if installed.exists() => installed,
         (None, None) => PathBuf::from("python3"),
         (_, Some(version)) => {
-            let package = format!("{}=={version}", row.name);
+            let package = format!("{}=={version}", row.package());
             return Err(format!(
                 "{package} is not installed for gradiff; `gradiff peers install {package}` does \
                  that"
             ));
         }
     };
-    let text = format!("{ADAPTERS}\n\n{}\n\nserve(ADAPTER)\n", row.adapter);
+    let text = format!("{ADAPTERS}\n\n{}\n\nserve(ADAPTER)\n", row.adapter.join("\n\n"));
     Ok(vec![python.to_string_lossy().into_owned(), "-c".to_string(), text])
 }
 
@@ -158,6 +174,7 @@ struct Greeting {
     ops: Option<Vec<String>>,
     dtypes: Option<Vec<String>>,
     zero_signs: bool,
+    subnormals: bool,
 }
 
 /// Processes between two uses: starting one takes long, and minimising a program opens its backend
@@ -165,6 +182,11 @@ struct Greeting {
 static IDLE: Mutex<Option<HashMap<String, (Process, Greeting)>>> = Mutex::new(None);
 
 impl PeerRow {
+    /// The name of the package.
+    pub fn package(&self) -> &'static str {
+        self.name.split('-').next().unwrap_or(self.name)
+    }
+
     /// The name and version that the framework says.
     ///
     /// # Errors
@@ -177,7 +199,7 @@ impl PeerRow {
     pub fn versions(&self) -> Vec<String> {
         let entries = std::fs::read_dir(environments()).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let start = format!("{}==", self.name);
+        let start = format!("{}==", self.package());
         let mut versions: Vec<String> =
             names.filter_map(|name| name.strip_prefix(&start).map(str::to_string)).collect();
         versions.sort();
@@ -273,7 +295,8 @@ impl Backend for Peer {
 
     /// No framework promises the bits of a NaN.
     fn kept(&self) -> Kept {
-        Kept { zero_signs: self.greeting.zero_signs, nan_bits: false }
+        let Greeting { zero_signs, subnormals, .. } = self.greeting;
+        Kept { zero_signs, nan_bits: false, subnormals }
     }
 
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
@@ -313,6 +336,7 @@ fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
         ops: names("ops"),
         dtypes: names("dtypes"),
         zero_signs: answer["zero_signs"].as_bool().unwrap_or(true),
+        subnormals: answer["subnormals"].as_bool().unwrap_or(true),
     };
     Ok((process, greeting))
 }
@@ -443,6 +467,13 @@ impl Process {
 
     /// Describes the end of the process, with its last line of standard error.
     fn last_words(&mut self) -> String {
+        // It has closed its output, and most likely ends.
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
         // The thread that reads standard error ends after the process.

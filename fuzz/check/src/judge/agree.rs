@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gradiff_corpus::{Array, Program};
+use gradiff_corpus::{Array, DType, Program};
 use gradiff_oracle::{Element, Expected, Mismatch};
 
 use crate::judge::strict;
@@ -275,7 +275,8 @@ pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Misma
 }
 
 /// Copies the values, with the expected bits for what the backend does not keep: the sign of a zero
-/// that has the wrong one, the bits of a NaN where one is expected.
+/// that has the wrong one, the bits of a NaN where one is expected, a subnormal number where a zero
+/// takes its place.
 fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
     let mut value = value.clone();
     if !value.dtype.is_float() {
@@ -288,12 +289,37 @@ fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
         if is_free_zero && !element.admits(value.dtype, *bits) {
             *bits ^= sign;
         }
+        let is_flushed = !kept.subnormals && *bits & !sign == 0;
         match element {
             Element::Exact(nan) if !kept.nan_bits && is_nan(*bits) && is_nan(nan) => *bits = nan,
+            Element::Exact(small) if is_flushed && is_subnormal(value.dtype, small) => {
+                *bits = small;
+            }
+            Element::Ball { center, .. } if is_flushed => {
+                let small = match value.dtype {
+                    DType::F32 => u64::from((center as f32).to_bits()),
+                    _ => center.to_bits(),
+                };
+                if is_subnormal(value.dtype, small) {
+                    *bits = small;
+                }
+            }
             _ => {}
         }
     }
     value
+}
+
+/// Returns whether the bits of a float are those of a number below the smallest normal one.
+fn is_subnormal(dtype: DType, bits: u64) -> bool {
+    let mantissa = match dtype {
+        DType::F16 => 10,
+        DType::BF16 => 7,
+        DType::F32 => 23,
+        _ => 52,
+    };
+    let sign = 1 << (8 * dtype.size_bytes() - 1);
+    (1..1 << mantissa).contains(&(bits & !sign))
 }
 
 /// Compares an outcome with the expected outputs and counts it. Returns what is wrong, if anything.
