@@ -1,7 +1,11 @@
 //! Every case of the corpus on every available backend, and its `expect` lines.
 
-use gradiff_check::{BACKENDS, Backend, agree, backends, check_expects, check_expr, check_views};
-use gradiff_corpus::{Case, embedded, parse};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gradiff_check::{
+    BACKENDS, Backend, Failure, Tally, agree, backends, check_expects, check_expr, check_views,
+};
+use gradiff_corpus::{Case, Program, embedded, parse};
 use gradiff_skip::{of_backend, or_skip};
 
 #[test]
@@ -20,6 +24,49 @@ fn every_case_holds_what_it_expects() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// Results of the backends of one device.
+struct Judged {
+    /// The backends that are there.
+    names: Vec<&'static str>,
+    tally: Tally,
+    failures: Vec<(usize, Failure)>,
+}
+
+/// Runs the programs on every available backend, on as many threads as there are cores. The
+/// backends of a device run one after the other, since they share its kernels, each batch a call of
+/// its compiler; those of device `text` share none.
+fn on_all_backends(programs: &[&Program]) -> Vec<Judged> {
+    let mut groups: Vec<(&str, Vec<&'static str>)> = Vec::new();
+    for row in BACKENDS {
+        let shared = if row.device == "text" { row.name } else { row.device };
+        match groups.iter_mut().find(|(known, _)| *known == shared) {
+            Some((_, names)) => names.push(row.name),
+            None => groups.push((shared, vec![row.name])),
+        }
+    }
+    let judged = |names: &Vec<&'static str>| {
+        let mut present: Vec<Box<dyn Backend>> = Vec::new();
+        for name in names {
+            let opened = backends(&[name.to_string()]).map_err(|error| error.message);
+            present.extend(or_skip(of_backend(name), opened).into_iter().flatten());
+        }
+        let is_there = |name: &&&str| present.iter().any(|backend| backend.name() == **name);
+        let names = names.iter().filter(is_there).copied().collect();
+        let (tally, failures) = agree(programs, &present);
+        Judged { names, tally, failures }
+    };
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let next_group = || groups.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(next_group).map(|(_, names)| judged(names)).collect::<Vec<_>>()
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    })
+}
+
 #[test]
 fn every_program_is_right_on_every_backend() {
     let files = embedded().iter().map(|(stem, text)| (stem, parse(text).expect("a case parses")));
@@ -30,18 +77,17 @@ fn every_program_is_right_on_every_backend() {
         })
         .collect();
     assert!(programs.len() > 40, "the corpus has programs");
-    // One backend after the other: those of a device share its kernels, each batch a compiler call.
-    let mut present: Vec<Box<dyn Backend>> = Vec::new();
-    for row in BACKENDS {
-        let opened = backends(&[row.name.to_string()]).map_err(|error| error.message);
-        present.extend(or_skip(of_backend(row.name), opened).into_iter().flatten());
+    let without_stems: Vec<_> = programs.iter().map(|(_, program)| program).collect();
+    let (mut names, mut tally, mut failures) = (Vec::new(), Tally::default(), Vec::new());
+    for judged in on_all_backends(&without_stems) {
+        names.extend(judged.names);
+        tally.add(&judged.tally);
+        failures.extend(judged.failures);
     }
     let needed = ["interp", "interp/heuristic", "jit/heuristic", "c/heuristic", "c/opts"];
     for name in needed.into_iter().chain(["text/ptx", "text/ptx-opts"]) {
-        assert!(present.iter().any(|backend| backend.name() == name), "{name} needs no driver");
+        assert!(names.contains(&name), "{name} needs no driver");
     }
-    let without_stems: Vec<_> = programs.iter().map(|(_, program)| program).collect();
-    let (tally, failures) = agree(&without_stems, &present);
     for (reason, count) in &tally.skipped {
         println!("skipped: {count} programs, {reason}");
         let is_fast = reason.starts_with("interp/fast: fast mode requires finite values");

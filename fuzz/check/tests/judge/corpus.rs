@@ -8,16 +8,24 @@ use crate::verdict::{Failure, Subject, Verdict};
 /// Number of programs that go to a compiler together.
 pub(crate) const BATCH: usize = 16;
 
-/// Checks all cases.
-pub(crate) fn check(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
-    let files: Vec<(&str, CaseFile)> = embedded()
-        .iter()
-        .map(|(stem, text)| (*stem, parse(text).unwrap_or_else(|e| panic!("{stem}: {e}"))))
-        .collect();
-    for (stem, file) in &files {
+/// The files of the corpus, by their stems.
+pub(crate) fn files() -> Vec<(&'static str, CaseFile)> {
+    let parsed = |text: &str, stem: &str| parse(text).unwrap_or_else(|e| panic!("{stem}: {e}"));
+    embedded().iter().map(|(stem, text)| (*stem, parsed(text, stem))).collect()
+}
+
+/// One file in `every`, from the one that the seed chooses.
+pub(crate) fn share(seed: u64, every: usize) -> Vec<(&'static str, CaseFile)> {
+    let first = (seed % every as u64) as usize;
+    files().into_iter().skip(first).step_by(every).collect()
+}
+
+/// Checks the cases of the files.
+pub(crate) fn check(verdict: &Verdict, files: &[(&str, CaseFile)], backends: &[Box<dyn Backend>]) {
+    for (stem, file) in files {
         verdict.check(&format!("corpus:{stem}"), || expects(file));
     }
-    for (stem, file) in &files {
+    for (stem, file) in files {
         if let Case::Program(program) = &file.case {
             verdict.check(&format!("corpus:{stem}"), || agrees(program, backends, None));
         }
@@ -85,15 +93,19 @@ pub(crate) fn blamed(case: &Case) -> Subject {
 
 /// Checks the programs on the configurations that call a compiler: plain, as users have the device,
 /// and the texts of every language.
-pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
+pub(crate) fn check_batch(
+    verdict: &Verdict,
+    files: &[(&str, CaseFile)],
+    backends: &[Box<dyn Backend>],
+) {
     let names: Vec<String> = backends.iter().map(|backend| backend.name().to_string()).collect();
     let is_usual = |name: &&String| {
         !name.contains('/') || name.ends_with("/heuristic") || name.starts_with("text/")
     };
-    let parsed = embedded().iter().map(|(stem, text)| (*stem, parse(text).expect("it parsed")));
-    let programs: Vec<(&str, Program)> = parsed
-        .filter_map(|(stem, file)| match file.case {
-            Case::Program(program) => Some((stem, program)),
+    let programs: Vec<(&str, &Program)> = files
+        .iter()
+        .filter_map(|(stem, file)| match &file.case {
+            Case::Program(program) => Some((*stem, program)),
             Case::Views(_) | Case::Expr(_) => None,
         })
         .collect();
@@ -105,14 +117,14 @@ pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     for (name, part) in parts {
         verdict.check_batch(&format!("corpus:{name}"), || {
             let opened = backends_named(name);
-            let without_stems: Vec<&Program> = part.iter().map(|(_, program)| program).collect();
+            let without_stems: Vec<&Program> = part.iter().map(|(_, program)| *program).collect();
             let (_, failures) = agree(&without_stems, &opened);
             let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
             let (stem, program) = &part[position];
             let kind = failure.kind.name();
             Err(Failure {
                 detail: format!("{stem}: {kind} on {}: {}", failure.backend, failure.detail),
-                subject: Subject::Program(Box::new(program.clone()), failure.backend),
+                subject: Subject::Program(Box::new((*program).clone()), failure.backend),
             })
         });
     }

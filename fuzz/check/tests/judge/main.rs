@@ -4,7 +4,8 @@
 //! configuration that needs no compiler and no driver. Then drawn programs on the same ones, mixed
 //! with views, expressions, sequences of optimisations, other targets, drawn kernels and kernel
 //! trees, and each op of each type in each language, until the seconds are spent.
-//! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
+//! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds, after one
+//! file of the corpus in eight, chosen by the seed: `tests/corpus.rs` runs all of them.
 //!
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
 //! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops,text`; `c` and
@@ -39,6 +40,9 @@ const C_EVERY: u64 = 8;
 /// checks these texts.
 const TEXT_EVERY: u64 = 4;
 
+/// Plain `cargo test` takes one file of the corpus in this many.
+const CORPUS_EVERY: usize = 8;
+
 /// Number of kernel trees before the first round.
 const TREES: u64 = 32;
 
@@ -70,9 +74,13 @@ fn nothing_is_wrong() {
         return checks.blame_in_steps(&std::env::var("GRADIFF_JUDGE_CHECK").unwrap_or_default());
     }
     let verdict = Verdict::watched();
-    corpus::check(&verdict, &checks.direct);
+    let files = match std::env::var_os("GRADIFF_JUDGE_SECONDS") {
+        Some(_) => corpus::files(),
+        None => corpus::share(seed, CORPUS_EVERY),
+    };
+    corpus::check(&verdict, &files, &checks.direct);
     verdict.check("trees", || drawn::trees(seed, TREES));
-    corpus::check_batch(&verdict, &checks.batched);
+    corpus::check_batch(&verdict, &files, &checks.batched);
     let after_corpus = clock::cpu_seconds();
     let budget = Budget::of(number("GRADIFF_JUDGE_SECONDS", 2));
     while !budget.is_spent() {

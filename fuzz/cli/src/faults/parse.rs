@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_file_has_a_head_and_edits() {
         let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\
-                    backends: jit, c/opts:4\n\
+                    backends: jit, c/opts:4\n\n\
                     file: engine/a.rs\n\
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
