@@ -43,6 +43,14 @@ def arange(adapter, statement, operands, types):
     return f"(np.arange({count}, dtype=np.int64) * {step} + {start}).astype({dtype})"
 
 
+def rounded(function):
+    def text(adapter, statement, operands, types):
+        # Integers stay; some of these functions make floats of them.
+        is_float = types[0]["dtype"] in FLOATS
+        return f"np.asarray(np.{function}({operands[0]}))" if is_float else operands[0]
+    return text
+
+
 def wide(function):
     """A function that is computed in f32 for 16-bit floats, as their hardware does."""
     def text(adapter, statement, operands, types):
@@ -127,8 +135,8 @@ class Numpy(Adapter):
         "gather": gather, "contiguous": "np.ascontiguousarray({0}).reshape({shape})",
         "realize": "{0}", "detach": "{0}",
         "abs": "np.asarray(np.abs({0}))", "sign": same("np.sign({0})"), "square": same("{0} * {0}"),
-        "trunc": same("np.trunc({0})"), "floor": same("np.floor({0})"),
-        "ceil": same("np.ceil({0})"), "round": same("np.rint({0})"),
+        **{name: rounded(function) for name, function in (
+            ("trunc", "trunc"), ("floor", "floor"), ("ceil", "ceil"), ("round", "rint"))},
         "isnan": "np.asarray(np.isnan({0}))", "isinf": "np.asarray(np.isinf({0}))",
         "isfinite": "np.asarray(np.isfinite({0}))", "roll": "np.roll({0}, {shifts}, {axes})",
     }

@@ -143,3 +143,27 @@ fn the_example_engine_is_right_and_its_mistake_is_found() {
     let count = summary["known"].as_object().and_then(|known| known.values().next()?.as_u64());
     assert!(count.is_some_and(|count| count > 0), "{summary}");
 }
+
+/// Hunts on NumPy, if it is there: what it gives for programs without 16-bit floats, whose casts
+/// round twice in its package ml_dtypes, is what the oracle expects.
+#[test]
+fn numpy_agrees_with_the_oracle() {
+    let python = std::env::var("GRADIFF_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let check = Command::new(&python).args(["-c", "import numpy, ml_dtypes"]).output();
+    let check = check.map_err(|error| error.to_string()).and_then(|output| {
+        if output.status.success() { Ok(()) } else { Err(both(&output)) }
+    });
+    if gradiff_skip::or_skip("numpy", check).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/upstream/numpy");
+    let known = known.to_string_lossy().into_owned();
+    let flags = ["hunt", "--json", "--jobs", "1", "--seed", "6", "--programs", "2000"];
+    let more = ["--lanes", "exact,wrap,movement,special", "--backends", "numpy", "--known", &known];
+    let output = gradiff(&[&flags[..], &more].concat(), folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+    assert!(summary["checked_elements"].as_u64().is_some_and(|count| count > 50_000), "{text}");
+}
