@@ -150,9 +150,9 @@ fn the_example_engine_is_right_and_its_mistake_is_found() {
 fn numpy_agrees_with_the_oracle() {
     let python = std::env::var("GRADIFF_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let check = Command::new(&python).args(["-c", "import numpy, ml_dtypes"]).output();
-    let check = check.map_err(|error| error.to_string()).and_then(|output| {
-        if output.status.success() { Ok(()) } else { Err(both(&output)) }
-    });
+    let check = check
+        .map_err(|error| error.to_string())
+        .and_then(|output| if output.status.success() { Ok(()) } else { Err(both(&output)) });
     if gradiff_skip::or_skip("numpy", check).is_none() {
         return;
     }
