@@ -12,7 +12,7 @@ use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
     DIVIDED_MIN, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART,
     LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS, PADDED_MIN, SIMD, STAGED_DEPTH,
-    STAGED_MIN, UPCAST_VALUES,
+    STAGED_MIN, TILES_PER_DEVICE, UPCAST_VALUES, WARP_STEPS_MIN, WHOLE_MAX,
 };
 use crate::opt::{Loop, Loops, Matmul, OptOp};
 
@@ -228,10 +228,18 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
     let Some(innermost) = order.iter().map(|(_, number)| *number).max() else { return Ok(()) };
     order.sort_unstable_by_key(|(shares, number)| (*number == innermost, *shares, *number));
     let is_alone = order.len() == 1;
+    let is_elementwise = !optimizer.loops.list.iter().any(|info| info.is_reduced);
     for (_, number) in order.into_iter().rev().take(3) {
         let size = optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size);
         let limit = if is_alone { GROUP_THREADS } else { SIMD };
-        if number == innermost && threads == 1 && PADDED_MIN <= size && size % SIMD != 0 {
+        let is_odd = PADDED_MIN <= size && size % SIMD != 0;
+        let is_odd = is_odd && number == innermost && threads == 1;
+        // Gates on the elements of a row cost more than a few threads that idle.
+        let is_whole = is_odd && is_elementwise && !is_alone && size <= WHOLE_MAX;
+        if is_whole && optimizer.add(OptOp::Local, number, 0)? {
+            break;
+        }
+        if is_odd {
             let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= limit);
             // At most an eighth more iterations, if that is enough.
             let fits = |amount: &i64| 8 * padded_size(size, *amount) <= 9 * size;
@@ -267,6 +275,9 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
                 let columns: &[i64] = if is_large { &[8, 4, 2] } else { &[4, 2] };
                 optimizer.add_first_legal(OptOp::Upcast, n, columns)?;
                 optimizer.add_first_legal(OptOp::Upcast, m, &[4, 2])?;
+                if divide_product(optimizer, k)? {
+                    return Ok(true);
+                }
                 for number in [m, n] {
                     optimizer.add(OptOp::Local, number, 2)?;
                 }
@@ -277,6 +288,19 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         *optimizer = before;
     }
     Ok(false)
+}
+
+/// Divides the reduction of a product of few tiles among the warps of a group, which otherwise share
+/// rows and columns, so that the device is occupied: it then waits for memory, not for products.
+/// Returns whether it does.
+fn divide_product(optimizer: &mut Optimizer<'_>, k: i64) -> Result<bool, Error> {
+    let steps = optimizer.index_of(k).map_or(1, |at| optimizer.loops.list[at].size);
+    let amounts: Vec<i64> =
+        [8, 4, 2].into_iter().filter(|amount| WARP_STEPS_MIN * amount <= steps).collect();
+    if TILES_PER_DEVICE <= iterations_left(&optimizer.loops) {
+        return Ok(false);
+    }
+    Ok(optimizer.add_first_legal(OptOp::GroupTop, k, &amounts)?.is_some())
 }
 
 /// Computes the largest matrix product in tiles whose operands a group copies to local memory, if
