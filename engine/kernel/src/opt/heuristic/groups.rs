@@ -290,9 +290,9 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Divides the reduction of a product of few tiles among the warps of a group, which otherwise share
-/// rows and columns, so that the device is occupied: it then waits for memory, not for products.
-/// Returns whether it does.
+/// Divides the reduction of a product of few tiles among the warps of a group, which otherwise
+/// share rows and columns, so that the device is occupied: it then waits for memory, not for
+/// products. Returns whether it does.
 fn divide_product(optimizer: &mut Optimizer<'_>, k: i64) -> Result<bool, Error> {
     let steps = optimizer.index_of(k).map_or(1, |at| optimizer.loops.list[at].size);
     let amounts: Vec<i64> =
