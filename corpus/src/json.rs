@@ -7,8 +7,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Arg, Array, DType, Index, Literal, Operand, Program, Statement, TensorType, TypeError, ValueId,
-    fill, literal_bits, promote,
+    Arg, Array, DType, Index, Literal, Operand, Program, ReduceOp, Statement, TensorType,
+    TypeError, ValueId, fill, literal_bits, promote,
 };
 
 /// Returns the program in JSON.
@@ -38,7 +38,6 @@ pub fn to_json(program: &Program) -> Result<Value, TypeError> {
 /// Returns the name of a statement's operation.
 pub fn name(statement: &Statement) -> &'static str {
     match statement {
-        // A constant is data, as an input is: what differs is how an engine may store it.
         Statement::Input { .. } => "input",
         Statement::Const { .. } => "const",
         Statement::Arange { .. } => "arange",
@@ -48,11 +47,11 @@ pub fn name(statement: &Statement) -> &'static str {
         Statement::MulAcc { .. } => "mulacc",
         Statement::Cast { .. } => "cast",
         Statement::Bitcast { .. } => "bitcast",
-        Statement::Reduce { op, .. } => match op.name() {
-            "max" => "reduce_max",
-            "sum" => "reduce_sum",
-            "prod" => "reduce_prod",
-            name => name,
+        // Some elementwise operations have the same names.
+        Statement::Reduce { op, .. } => match op {
+            ReduceOp::Sum => "reduce_sum",
+            ReduceOp::Prod => "reduce_prod",
+            ReduceOp::Max => "reduce_max",
         },
         Statement::Reshape { .. } => "reshape",
         Statement::Permute { .. } => "permute",

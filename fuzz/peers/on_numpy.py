@@ -32,17 +32,6 @@ def pad(adapter, statement, operands, types):
     return f"np.pad({operands[0]}, {pads or 0}, constant_values={value})"
 
 
-def shrink(adapter, statement, operands, types):
-    ranges = ", ".join(f"{start}:{stop}" for start, stop in statement["ranges"])
-    return f"{operands[0]}[{ranges or '...'}]"
-
-
-def arange(adapter, statement, operands, types):
-    count, start, step = statement["shape"][0], statement["start"], statement["step"]
-    dtype = adapter.dtype(statement["dtype"])
-    return f"(np.arange({count}, dtype=np.int64) * {step} + {start}).astype({dtype})"
-
-
 def rounded(function):
     def text(adapter, statement, operands, types):
         # Integers stay; some of these functions make floats of them.
@@ -107,6 +96,7 @@ class Numpy(Adapter):
         "def bits(dtype, shape, data):\n"
         "    return np.frombuffer(bytes.fromhex(data), dtype).reshape(shape)\n")
     CAST = "np.asarray({0}).astype({dtype})"
+    COUNT = "np.arange({0}, dtype=np.int64)"
     OPS = {
         "const": lambda adapter, statement, operands, types:
             f"np.broadcast_to({adapter.literal(statement['dtype'], (), statement['bytes'])}, "

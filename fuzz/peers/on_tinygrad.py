@@ -89,14 +89,13 @@ class TinyGrad(Adapter):
         "def bits(dtype, shape, data):\n"
         "    return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n")
     CAST = "{0}.cast({dtype})"
+    COUNT = "Tensor.arange({0}, dtype=dtypes.int64)"
     OPS = {
         "const": lambda adapter, statement, operands, types: (
             f"Tensor.full({tuple(statement['shape'])}, "
             f"{number(repr(value_of(statement['dtype'], statement['bytes'])))}, "
             f"dtype={adapter.dtype(statement['dtype'])})"),
-        "arange": lambda adapter, statement, operands, types: (
-            f"(Tensor.arange({statement['shape'][0]}, dtype=dtypes.int64) * {statement['step']} + "
-            f"{statement['start']}).cast({adapter.dtype(statement['dtype'])})"),
+        "arange": arange,
         "neg": "-{0}", "not": "~{0}", "recip": method("reciprocal"), "exp2": method("exp2"),
         "log2": method("log2"), "sin": method("sin"), "sqrt": method("sqrt"),
         "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}",

@@ -40,17 +40,6 @@ def pad(adapter, statement, operands, types):
     return f"F.pad({operands[0]}, {flat}, value={number(repr(value))})"
 
 
-def shrink(adapter, statement, operands, types):
-    ranges = ", ".join(f"{start}:{stop}" for start, stop in statement["ranges"])
-    return f"{operands[0]}[{ranges or '...'}]"
-
-
-def arange(adapter, statement, operands, types):
-    count, start, step = statement["shape"][0], statement["start"], statement["step"]
-    dtype = adapter.dtype(statement["dtype"])
-    return f"(torch.arange({count}, dtype=torch.int64) * {step} + {start}).to({dtype})"
-
-
 def gather(adapter, statement, operands, types):
     data, index = types
     axis = statement["axis"]
@@ -142,6 +131,7 @@ class Torch(Adapter):
         "    raw = torch.tensor(list(bytes.fromhex(data)), dtype=torch.uint8)\n"
         "    return (raw.view(dtype) if data else raw.to(dtype)).reshape(shape)\n")
     CAST = "({0}).to({dtype})"
+    COUNT = "torch.arange({0}, dtype=torch.int64)"
     OPS = {
         "const": lambda adapter, statement, operands, types:
             f"{adapter.literal(statement['dtype'], (), statement['bytes'])}"

@@ -32,8 +32,9 @@ class Adapter:
     # The first lines of a script. They define `bits(dtype, shape, hexadecimal)`.
     PRELUDE = ""
     OPS = {}
-    # The conversion of `{0}` to `{dtype}`.
+    # The conversion of `{0}` to `{dtype}`, and the numbers of i64 below `{0}`.
     CAST = ""
+    COUNT = ""
     # The text that a script prints of an output.
     PRINTED = "{0}"
     # The compiled form of the function `program`, if programs are compiled as a whole.
@@ -75,10 +76,10 @@ class Adapter:
 
     def operands(self, statement, program):
         wanted = statement.get("operands")
-        sources = enumerate(statement.get("src", []))
-        is_condition = [statement["op"] == "where" and number == 0 for number, _ in sources]
-        return [self.operand(source, program, None if condition else wanted)
-                for source, condition in zip(statement.get("src", []), is_condition)]
+        # The condition of `where` stays as it is.
+        first = 1 if statement["op"] == "where" else 0
+        return [self.operand(source, program, wanted if first <= number else None)
+                for number, source in enumerate(statement.get("src", []))]
 
     def expression(self, statement, program):
         op = statement["op"]
@@ -128,6 +129,17 @@ class Adapter:
     def is_missing(self, error):
         """Returns whether an exception says that the framework does not have something."""
         return isinstance(error, NotImplementedError)
+
+
+def arange(adapter, statement, operands, types):
+    numbers = adapter.COUNT.format(statement["shape"][0])
+    return adapter.cast(f"({numbers} * {statement['step']} + {statement['start']})",
+                        statement["dtype"])
+
+
+def shrink(adapter, statement, operands, types):
+    ranges = ", ".join(f"{start}:{stop}" for start, stop in statement["ranges"])
+    return f"{operands[0]}[{ranges or '...'}]"
 
 
 def number(text):

@@ -1,26 +1,19 @@
 //! Tests of the command line as a user sees it: exit codes, messages, files, interrupts.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::{both, gradiff};
 use serde_json::Value;
-
-/// Runs a command in a folder.
-fn gradiff(arguments: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gradiff"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the command starts")
-}
 
 /// Runs a command, and checks its exit code and that its output contains all the words. Returns the
 /// output.
 fn check(arguments: &[&str], code: i32, words: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = gradiff(arguments, folder.path());
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
+    let text = both(&output);
     assert_eq!(output.status.code(), Some(code), "{arguments:?} printed {text}");
     for word in words {
         assert!(text.contains(word), "{arguments:?} does not say {word:?}: {text}");

@@ -1,9 +1,11 @@
 //! The harness can fail: every planted fault is found, minimised and blamed on its crate.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::{both, gradiff};
 use serde_json::Value;
 
 /// A planted fault, as `gradiff faults` lists it.
@@ -14,14 +16,6 @@ struct Row {
 
 /// Faults that no program reaches.
 const BY_VIEWS: [&str; 1] = ["sint-bound-term-dropped"];
-
-fn gradiff(arguments: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gradiff"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the command starts")
-}
 
 fn rows() -> Vec<Row> {
     let output = gradiff(&["faults"], Path::new("."));
@@ -35,10 +29,6 @@ fn rows() -> Vec<Row> {
     let rows: Vec<Row> = text.lines().filter_map(row).collect();
     assert!(rows.len() >= 70, "{text}{errors}");
     rows
-}
-
-fn both(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[test]

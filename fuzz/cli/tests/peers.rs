@@ -1,21 +1,12 @@
 //! Tests of peers: engines in other processes, well and badly behaved.
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use common::{both, gradiff};
 use serde_json::Value;
-
-fn gradiff(arguments: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gradiff"))
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("the command starts")
-}
-
-fn both(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
 
 /// A folder with a case of one input of two elements, and with a shell script that is a peer: it
 /// greets and then answers each program with `body`.

@@ -316,7 +316,7 @@ pub(crate) fn script(backend: &str, program: &Program) -> Option<Result<String, 
 /// Starts a process and exchanges greetings.
 ///
 /// # Errors
-/// What went wrong, in one line.
+/// No such program, no greeting, or another protocol, in one line.
 fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
     let mut process = Process::start(command)?;
     let answer = process.ask(&json!({ "gradiff": 1 })).map_err(|outcome| match outcome {

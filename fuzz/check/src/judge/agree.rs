@@ -461,4 +461,26 @@ mod tests {
         assert!(failure([-0.0, 1.0], true).is_some());
         assert!(failure([-0.0, -1.0], false).is_some() && failure([1e-45, 1.0], false).is_some());
     }
+
+    #[test]
+    fn bits_of_nan_and_subnormal_numbers_are_judged_where_they_are_kept() {
+        let file = parse("a = input f32[2] [bits:0x7fc00001, 1e-45]\noutput a\n").unwrap();
+        let Case::Program(program) = file.case else { panic!("it is a program") };
+        let expected = expectation(&program).unwrap();
+        let is_right = |bits: [u64; 2], kept| {
+            let array = Array { dtype: DType::F32, shape: vec![2], bits: bits.to_vec() };
+            let outcome = Outcome::Values(vec![array]);
+            judge(&expected, &outcome, kept, &mut Tally::default()).is_none()
+        };
+        let no_nan_bits = Kept { nan_bits: false, ..Kept::ALL };
+        assert!(is_right([0x7fc0_0001, 1], Kept::ALL) && is_right([0xffc0_0000, 1], no_nan_bits));
+        assert!(!is_right([0xffc0_0000, 1], Kept::ALL) && !is_right([0x7f80_0000, 1], no_nan_bits));
+        let no_subnormals = Kept { subnormals: false, ..Kept::ALL };
+        assert!(is_right([0x7fc0_0001, 0], no_subnormals));
+        assert!(is_right([0x7fc0_0001, 0x8000_0000], no_subnormals));
+        assert!(
+            !is_right([0x7fc0_0001, 0], Kept::ALL) && !is_right([0x7fc0_0001, 2], no_subnormals)
+        );
+        assert!(!is_right([0, 1], no_subnormals));
+    }
 }
