@@ -121,7 +121,7 @@ fn small_float_bits(dtype: DType, value: f64) -> u64 {
 }
 
 /// Returns the exact value of an element of a float dtype.
-pub(crate) fn float_value(dtype: DType, bits: u64) -> f64 {
+pub fn float_value(dtype: DType, bits: u64) -> f64 {
     match dtype {
         DType::F64 => f64::from_bits(bits),
         DType::F32 => f64::from(f32::from_bits(bits as u32)),

@@ -1,4 +1,4 @@
-//! Programs in JSON, for engines in other languages. `fuzz/peers/README.md` describes the form.
+//! Cases in JSON, for engines in other languages. `fuzz/peers/README.md` describes the forms.
 //!
 //! Everything that an engine would have to infer is there: the dtype and shape of each result, the
 //! dtype in which operands are taken, the data of inputs. Elements are bytes in hexadecimal, so
@@ -7,8 +7,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Arg, Array, DType, Index, Literal, Operand, Program, ReduceOp, Statement, TensorType,
-    TypeError, ValueId, fill, literal_bits, promote,
+    Arg, Array, DType, Expr, ExprBinary, ExprCase, ExprUnary, Index, Literal, Operand, Program,
+    ReduceOp, Statement, TensorType, TypeError, ValueId, Var, ViewOp, ViewOps, fill, literal_bits,
+    promote,
 };
 
 /// Returns the program in JSON.
@@ -33,6 +34,67 @@ pub fn to_json(program: &Program) -> Result<Value, TypeError> {
         .collect();
     let outputs: Vec<u32> = program.outputs.iter().map(|id| id.0).collect();
     Ok(json!({ "statements": statements, "outputs": outputs }))
+}
+
+/// Returns a sequence of movements in JSON: each is a list of its name and its argument.
+pub fn views_to_json(views: &ViewOps) -> Value {
+    let argument = |op: &ViewOp| match op {
+        ViewOp::Reshape(list)
+        | ViewOp::Expand(list)
+        | ViewOp::Permute(list)
+        | ViewOp::Flip(list) => {
+            json!(list)
+        }
+        ViewOp::Pad(pairs) | ViewOp::Shrink(pairs) => json!(pairs),
+    };
+    let ops: Vec<Value> = views.ops.iter().map(|op| json!([op.name(), argument(op)])).collect();
+    json!({ "shape": views.shape, "ops": ops })
+}
+
+/// Returns an index expression in JSON: its variables, and the expression as nested lists, each of
+/// which begins with the name of a function.
+pub fn expr_to_json(case: &ExprCase) -> Value {
+    let var = |Var { name, dtype, min, max }: &Var| json!({ "name": name, "dtype": dtype.name(), "min": min, "max": max });
+    let vars: Vec<Value> = case.vars.iter().map(var).collect();
+    json!({ "vars": vars, "expr": nested(&case.expr) })
+}
+
+fn nested(expr: &Expr) -> Value {
+    match expr {
+        Expr::Var(number) => json!(["var", number]),
+        Expr::Int(value) => json!(value),
+        Expr::Bool(value) => json!(value),
+        Expr::Unary(ExprUnary::Neg, x) => json!(["neg", nested(x)]),
+        Expr::Unary(ExprUnary::Not, x) => json!(["not", nested(x)]),
+        Expr::Binary(op, x, y) => json!([function(*op), nested(x), nested(y)]),
+        Expr::Where(parts) => {
+            json!(["where", nested(&parts[0]), nested(&parts[1]), nested(&parts[2])])
+        }
+        Expr::Cast(dtype, x) => json!(["cast", dtype.name(), nested(x)]),
+    }
+}
+
+/// The name of a function, which is that of the operation in programs.
+fn function(op: ExprBinary) -> &'static str {
+    match op {
+        ExprBinary::Add => "add",
+        ExprBinary::Sub => "sub",
+        ExprBinary::Mul => "mul",
+        ExprBinary::FloorDiv => "floordiv",
+        ExprBinary::FloorMod => "floormod",
+        ExprBinary::CDiv => "cdiv",
+        ExprBinary::CMod => "cmod",
+        ExprBinary::Max => "max",
+        ExprBinary::Min => "min",
+        ExprBinary::Lt => "cmplt",
+        ExprBinary::Ne => "cmpne",
+        ExprBinary::Eq => "cmpeq",
+        ExprBinary::And => "and",
+        ExprBinary::Or => "or",
+        ExprBinary::Xor => "xor",
+        ExprBinary::Shl => "shl",
+        ExprBinary::Shr => "shr",
+    }
 }
 
 /// Returns the name of a statement's operation.
@@ -203,6 +265,24 @@ mod tests {
         let number = |text: &str| json!({ "number": text });
         let args = &program["statements"][1]["args"];
         assert_eq!((&args["min"], &args["max"]), (&number("0.5"), &number("inf")));
+    }
+
+    #[test]
+    fn movements_and_expressions_are_nested_lists() {
+        let case = |text: &str| parse(text).expect("it is well formed").case;
+        let Case::Views(views) = case("views [2,3]\nflip [1]\npad [(0,1),(2,0)]\n") else {
+            panic!("movements")
+        };
+        let expected = json!({
+            "shape": [2, 3], "ops": [["flip", [1]], ["pad", [[0, 1], [2, 0]]]],
+        });
+        assert_eq!(views_to_json(&views), expected);
+        let Case::Expr(expr) = case("var a 0..5\nexpr cdiv(-a, 3) < 2\n") else {
+            panic!("an expression")
+        };
+        let quotient = json!(["cdiv", ["neg", ["var", 0]], 3]);
+        assert_eq!(expr_to_json(&expr)["expr"], json!(["cmplt", quotient, 2]));
+        assert_eq!(expr_to_json(&expr)["vars"][0]["max"], 5);
     }
 
     #[test]

@@ -24,10 +24,10 @@ pub use binary::{decode, encode};
 pub use case::{Case, CaseFile, Expect};
 pub use data::{Array, fill};
 pub use dtype::DType;
-pub use element::{format_element, literal_bits};
+pub use element::{float_value, format_element, literal_bits};
 pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
-pub use json::{name, to_json};
+pub use json::{expr_to_json, name, to_json, views_to_json};
 pub use methods::{
     Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, Method, REDUCTIONS, SCATTERED,
     axes, axis,

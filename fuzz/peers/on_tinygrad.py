@@ -81,13 +81,13 @@ class TinyGrad(Adapter):
         DTYPES.pop("f16")
     PRELUDE = (
         "from tinygrad import Tensor, dtypes\n"
-        "def bits(dtype, shape, data):\n"
-        "    return Tensor(bytes.fromhex(data), dtype=dtype).reshape(shape)\n"
+        "def bits(dtype, shape, data): "
+        "return Tensor(bytes.fromhex(data), dtype=dtype).reshape(shape)\n"
     ) if NUMBERS >= [0, 9] else (
         "import numpy as np\n"
         "from tinygrad import Tensor, dtypes\n"
-        "def bits(dtype, shape, data):\n"
-        "    return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n")
+        "def bits(dtype, shape, data): "
+        "return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n")
     CAST = "{0}.cast({dtype})"
     COUNT = "Tensor.arange({0}, dtype=dtypes.int64)"
     OPS = {
@@ -128,7 +128,6 @@ class TinyGrad(Adapter):
         "transpose": "{0}.transpose({axis0}, {axis1})", "squeeze": "{0}.squeeze({axis})",
         "unsqueeze": "{0}.unsqueeze({axis})", "repeat": "{0}.repeat({counts})",
     }
-    PRINTED = "{0}.tolist()"
     ZERO_SIGNS = False
 
     def read(self, value):

@@ -35,13 +35,15 @@ class Adapter:
     # The conversion of `{0}` to `{dtype}`, and the numbers of i64 below `{0}`.
     CAST = ""
     COUNT = ""
-    # The text that a script prints of an output.
-    PRINTED = "{0}"
+    # The list of the elements of a value.
+    ELEMENTS = "{0}.flatten().tolist()"
     # The compiled form of the function `program`, if programs are compiled as a whole.
     COMPILED = ""
     # False if a zero's sign is not promised, or if zeros may take the place of subnormal numbers.
     ZERO_SIGNS = True
     SUBNORMALS = True
+    # Further requests that it answers, and their functions.
+    REQUESTS = {}
 
     def fields(self, statement):
         """Returns what templates may name besides operands."""
@@ -110,10 +112,17 @@ class Adapter:
         return [*(lines[number] for number in inputs), f"def program({names}):", *body,
                 f"    return ({outputs},)", f"({outputs},) = {self.COMPILED}({names})"]
 
-    def script(self, program):
-        """Returns a script that runs by itself and prints the outputs."""
-        prints = [f"print({self.PRINTED.format(f'v{output}')})" for output in program["outputs"]]
-        return "\n".join([self.PRELUDE, *self.lines(program), *prints]) + "\n"
+    def script(self, program, expected):
+        """Returns a script that runs by itself, prints the elements of all outputs and what is
+        expected of them, and fails if they differ. Expected is a value, a pair of bounds, or
+        `None` for anything."""
+        elements = [self.ELEMENTS.format(f"v{output}") for output in program["outputs"]]
+        return "\n".join([
+            self.PRELUDE.rstrip(), *self.lines(program), f"got = {' + '.join(elements)}",
+            f"expected = [{', '.join(expected)}]",
+            'print(f"got      {got}\\nexpected {expected}")',
+            "raise SystemExit(not all(e is None or str(x) == str(e) or type(e) == tuple and "
+            "e[0] <= x <= e[1] for x, e in zip(got, expected)))"]) + "\n"
 
     def run(self, program):
         """Returns for each output dtype, shape and bytes."""
@@ -173,7 +182,10 @@ def answer(adapter, request):
         return {"values": [{"dtype": dtype, "shape": list(shape), "bytes": data.hex()}
                            for dtype, shape, data in outputs]}
     if "script" in request:
-        return {"script": adapter.script(request["script"])}
+        return {"script": adapter.script(request["script"], request.get("expected", []))}
+    for name, function in adapter.REQUESTS.items():
+        if name in request:
+            return {name: function(request[name])}
     return {"refused": f"no request that is known: {sorted(request)}"}
 
 
@@ -188,6 +200,7 @@ def serve(adapter):
         if "gradiff" in request:
             send({"gradiff": 1, "name": adapter.NAME, "ops": sorted([*adapter.OPS, "input"]),
                   "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
-                  "subnormals": adapter.SUBNORMALS})
+                  "subnormals": adapter.SUBNORMALS,
+                  "requests": ["run", "script", *adapter.REQUESTS]})
         else:
             send(answer(adapter, request))

@@ -271,16 +271,17 @@ impl Engine {
     /// Prints a kernel that is to be compiled, as the debug level says.
     fn print_kernel(&self, kernel: &PlannedKernel) -> Result<(), Error> {
         if debug::PRINTED <= self.debug_level {
-            let opts = || search::chosen(&kernel.ast, &self.target, &self.kernel);
-            let opts = kernel.opts.as_ref().map(|opts| opts.to_vec()).or_else(opts);
-            debug::print_kernel(
-                self.debug_level,
-                &*self.device,
-                kernel,
-                &opts.unwrap_or_default(),
-            )?;
+            let opts = self.opts_of(kernel);
+            debug::print_kernel(self.debug_level, &*self.device, kernel, &opts)?;
         }
         Ok(())
+    }
+
+    /// Returns the opts of a kernel that this engine planned: those that a search found, or those
+    /// that its strategy chooses.
+    pub fn opts_of(&self, kernel: &PlannedKernel) -> Vec<Opt> {
+        let chosen = || search::chosen(&kernel.ast, &self.target, &self.kernel).unwrap_or_default();
+        kernel.opts.as_ref().map_or_else(chosen, |opts| opts.to_vec())
     }
 
     /// Returns the number of kernels in the cache.

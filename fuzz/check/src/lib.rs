@@ -26,7 +26,7 @@ pub use blame::{
 };
 pub use checks::calls::{check_calls, check_chain, check_runtime, crate_of_calls};
 pub use checks::equal::{Equal, equal_views};
-pub use checks::exprs::{check_expr, to_uop};
+pub use checks::exprs::{check_expr, simplified_nodes, to_uop};
 pub use checks::kernels::{
     COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
     drawn_kernel,
@@ -36,6 +36,7 @@ pub use checks::opts::{OptsFailure, OptsTally, Sequences, opts};
 pub use checks::sums::PREFIX as SUMS_PREFIX;
 pub use checks::symbolic::check_symbolic_views;
 pub use checks::trees::check_trees;
+pub use checks::upstream::{Answer, Upstream, ask};
 pub use checks::views::check_views;
 pub use gradiff::kernel::{Opt, OptOp};
 pub use gradiff::rewrite::rules::rows;
@@ -47,6 +48,7 @@ pub use judge::expects::check_expects;
 pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::simpler_cases;
+pub use report::compare::{KernelSummary, kernels_here, kernels_there};
 pub use report::snap;
 pub use report::{Finding, files, script, stem};
 pub use rules::{forms, sabotage};

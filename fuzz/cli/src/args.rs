@@ -205,6 +205,25 @@ pub(crate) enum Command {
     ///   gradiff exprs --cases 50000 --random-only
     #[command(verbatim_doc_comment)]
     Exprs(Sweep),
+    /// Run corpus files on all installed versions of a framework: which of them fail?
+    ///
+    /// `gradiff peers install tinygrad==0.10.2` installs a version. Programs, movements and index
+    /// expressions are judged.
+    ///
+    /// Example:
+    ///   gradiff bisect corpus/upstream/tinygrad --peer tinygrad --report report.md
+    #[command(verbatim_doc_comment)]
+    Bisect(Bisect),
+    /// Show the kernels of programs beside those that a peer makes of them.
+    ///
+    /// For each program: the number of kernels, the elements that they load and store, and the
+    /// results of elementwise operations, index arithmetic included, here for C and there. Of a
+    /// single file, also names, optimisations and, with --source, texts.
+    ///
+    /// Example:
+    ///   gradiff compare corpus/cases --with tinygrad@0.10.2
+    #[command(verbatim_doc_comment)]
+    Compare(Compare),
     /// Change one rewrite rule at a time and count how many changes the harness notices.
     ///
     /// A mutant is a rule with one small edit: a condition is dropped, a constant is off by one, a
@@ -534,6 +553,44 @@ pub(crate) struct Sweep {
     /// Allow a run of no cases.
     #[arg(long)]
     pub(crate) allow_empty: bool,
+    /// Judge the shape trackers or expressions of this peer instead, as tinygrad@0.10.2, on random
+    /// cases.
+    #[arg(long, value_name = "PEER")]
+    pub(crate) peer: Option<String>,
+    /// End after this many distinct failures of the peer.
+    #[arg(long, default_value_t = 8, requires = "peer")]
+    pub(crate) max_findings: usize,
+    /// Files, or folders of files, with reviewed failures of the peer: they are counted.
+    #[arg(long, requires = "peer")]
+    pub(crate) known: Vec<PathBuf>,
+}
+
+/// Flags of `compare`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Compare {
+    /// Corpus files, or folders of them.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The peer, as tinygrad@0.10.2.
+    #[arg(long, value_name = "PEER")]
+    pub(crate) with: String,
+    /// Print the kernels' texts as well, of a single file.
+    #[arg(long)]
+    pub(crate) source: bool,
+}
+
+/// Flags of `bisect`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Bisect {
+    /// Corpus files, or folders of them.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The framework, whose installed versions are tried.
+    #[arg(long)]
+    pub(crate) peer: String,
+    /// Write a report in Markdown to this file: for each case a script and the versions.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// Flags of `coverage`.

@@ -120,23 +120,23 @@ pub(crate) struct Known {
 
 impl Known {
     /// Reads a file that a hunt has written: its first line begins with the kind of the failure and
-    /// the word `on`.
+    /// the word `on`. `None` if it is no program: hunts meet no other failures.
     ///
     /// # Errors
-    /// It is no program, or its first line does not begin so.
-    fn read(path: &Path) -> Result<Known, Failure> {
+    /// Its first line does not begin so.
+    fn read(path: &Path) -> Result<Option<Known>, Failure> {
         let file = crate::case::read(path)?;
         let first = file.description.first().map_or("", String::as_str);
         let kind = first.split_once(" on ").map(|(kind, _)| kind);
         match (file.case, kind) {
-            (Case::Program(program), Some(kind)) => Ok(Known {
+            (Case::Program(program), Some(kind)) => Ok(Some(Known {
                 signature: signature(&program, kind, None),
                 path: path.to_path_buf(),
                 count: 0,
-            }),
-            _ => Err(Failure::Usage(format!(
-                "{}: a known failure is a program, and its first line begins as in `# mismatch on \
-                 torch`",
+            })),
+            (_, Some(_)) => Ok(None),
+            (_, None) => Err(Failure::Usage(format!(
+                "{}: the first line of a known failure begins as in `# mismatch on torch`",
                 path.display()
             ))),
         }
@@ -192,7 +192,7 @@ impl Findings {
     /// A file that cannot be read, or is not what a hunt writes.
     pub(crate) fn know(&mut self, paths: &[PathBuf]) -> Result<(), Failure> {
         for path in crate::case::files(paths, false)? {
-            self.known.push(Known::read(&path)?);
+            self.known.extend(Known::read(&path)?);
         }
         Ok(())
     }

@@ -4,7 +4,9 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bisect;
 mod case;
+mod compare;
 mod coverage;
 mod cpu;
 mod faults;
@@ -24,6 +26,7 @@ mod sabotage;
 mod sequence;
 mod snap;
 mod sweep;
+mod upstream;
 mod whole;
 mod worker;
 
@@ -135,6 +138,8 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Snap(options) => snap::snap(&options),
         Command::Views(options) => sweep::views(&options),
         Command::Exprs(options) => sweep::exprs(&options),
+        Command::Compare(options) => compare::compare(&options),
+        Command::Bisect(options) => bisect::bisect(&options),
         Command::Sabotage(options) => sabotage::measure(&options),
         Command::Prove(options) => prove::prove(&options),
         Command::Rules(options) => rules::rules(&options),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use gradiff_check::{Failure as CheckFailure, Kind};
+use gradiff_check::{Answer, Failure as CheckFailure, Kind};
 use gradiff_corpus::{Case, CaseFile, Program};
 
 use crate::args::{Blame, Reduce, Replay, RunFlags, Show};
@@ -62,7 +62,7 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     let (mut failed, mut unable, mut skipped, mut done) = (0, 0, 0, 0);
     for (file, content) in files.iter().zip(&contents) {
         let outcome = match content {
-            Content::Case(case) => replay_case(case, &mut client),
+            Content::Case(case) => replay_case(case, &mut client, &settings.backends),
             Content::Sequence(sequence) => replay_sequence(sequence, options, &settings),
         };
         let outcome = match outcome {
@@ -109,12 +109,28 @@ fn content(path: &Path) -> Result<Content, Failure> {
 }
 
 /// Runs a case in a worker, which may die of it or be ended.
-fn replay_case(case: &CaseFile, client: &mut Client) -> Result<Outcome, Failure> {
+fn replay_case(
+    case: &CaseFile,
+    client: &mut Client,
+    backends: &[String],
+) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     if let Case::Program(program) = &case.case {
         let (tally, failures) = client.judge_twice(program)?;
         record(&failures, &mut outcome);
         outcome.skips.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
+    } else {
+        for peer in backends.iter().filter(|backend| gradiff_check::is_peer(backend)) {
+            match gradiff_check::ask(peer, &case.case) {
+                Answer::Right(_) => {}
+                Answer::Skipped(reason) => {
+                    outcome.skips.push(format!("skipped on {peer}: {reason}"));
+                }
+                Answer::Wrong(detail) => {
+                    outcome.problems.push(format!("mismatch on {peer}: {detail}"));
+                }
+            }
+        }
     }
     outcome.problems.extend(client.check(&case.to_string())?);
     Ok(outcome)

@@ -17,6 +17,8 @@ struct Kind {
     name: &'static str,
     enumerate: fn(&mut Exhaustive) -> Case,
     random: fn(&mut SeedChoices) -> Case,
+    /// Draws a case for other engines, whose integers need not wrap.
+    random_for_peers: fn(&mut SeedChoices) -> Case,
     check: fn(&Case) -> Result<(), String>,
     /// A further check of enumerated cases.
     check_small: fn(&Case) -> Result<(), String>,
@@ -42,6 +44,9 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
             random: |choices| {
                 Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default()))
             },
+            random_for_peers: |choices| {
+                Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default()))
+            },
             check: |case| match case {
                 Case::Views(views) => gradiff_check::check_views(views),
                 _ => Ok(()),
@@ -54,7 +59,7 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
             },
         },
     )?;
-    if status == Status::Clean && !options.random_only {
+    if status == Status::Clean && !options.random_only && options.peer.is_none() {
         let config = gradiff_gen::ViewConfig::alike();
         let drawn = (0..ALIKE_CASES).map(|index| {
             gradiff_gen::views(&mut SeedChoices::new(case_seed(options.seed, index)), &config)
@@ -87,6 +92,13 @@ pub(crate) fn exprs(options: &Sweep) -> Result<Status, Failure> {
             random: |choices| {
                 Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::default()))
             },
+            random_for_peers: |choices| {
+                let config = gradiff_gen::ExprConfig {
+                    dtypes: Vec::new(),
+                    ..gradiff_gen::ExprConfig::default()
+                };
+                Case::Expr(gradiff_gen::expr(choices, &config))
+            },
             check: |case| match case {
                 Case::Expr(expr) => gradiff_check::check_expr(expr),
                 _ => Ok(()),
@@ -103,6 +115,9 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
         options.allow_empty,
     )?;
     crate::interrupt::install();
+    if let Some(peer) = &options.peer {
+        return crate::upstream::sweep(options, peer, kind.name, kind.random_for_peers);
+    }
     std::panic::set_hook(Box::new(|_| {}));
     let mut progress = Progress::start(false);
     let mut found = None;
@@ -142,7 +157,8 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     };
     // A case that fails only the check of enumerated cases is small enough.
     let is_small = problem(&case, kind.check).is_none();
-    let small = if is_small { case } else { smaller(case, kind) };
+    let fails = |case: &Case| problem(case, kind.check).is_some();
+    let small = if is_small { case } else { smaller(case, &fails) };
     let detail = problem(&small, kind.check).map_or(detail, |(_, detail)| detail);
     let file = CaseFile { description: vec![detail.clone()], case: small, expects: Vec::new() };
     outln!("FOUND: {detail}");
@@ -157,11 +173,9 @@ fn problem(case: &Case, check: fn(&Case) -> Result<(), String>) -> Option<(Case,
 }
 
 /// Minimises a failing case by removing operations and by taking expressions apart.
-fn smaller(mut case: Case, kind: &Kind) -> Case {
+pub(crate) fn smaller(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     loop {
-        let found = gradiff_check::simpler_cases(&case)
-            .into_iter()
-            .find(|candidate| problem(candidate, kind.check).is_some());
+        let found = gradiff_check::simpler_cases(&case).into_iter().find(fails);
         match found {
             Some(candidate) if !crate::interrupt::is_requested() => case = candidate,
             _ => return case,
@@ -169,7 +183,7 @@ fn smaller(mut case: Case, kind: &Kind) -> Case {
     }
 }
 
-fn save(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
+pub(crate) fn save(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
     let text = file.to_string();
     let path = folder.join(format!("{}.case", gradiff_check::stem(&text)));
     let written = std::fs::create_dir_all(folder).and_then(|()| write_whole(&path, &text));

@@ -62,7 +62,11 @@ pub const PEERS: &[PeerRow] = &[
         name: "tinygrad",
         story: "tinygrad on its device CPU or CLANG",
         packages: &["numpy"],
-        adapter: &[include_str!("../../../peers/on_tinygrad.py")],
+        adapter: &[
+            include_str!("../../../peers/on_tinygrad.py"),
+            include_str!("../../../peers/tinygrad_index.py"),
+            include_str!("../../../peers/tinygrad_kernels.py"),
+        ],
     },
 ];
 
@@ -175,6 +179,8 @@ struct Greeting {
     dtypes: Option<Vec<String>>,
     zero_signs: bool,
     subnormals: bool,
+    /// The requests that it answers.
+    requests: Vec<String>,
 }
 
 /// Processes between two uses: starting one takes long, and minimising a program opens its backend
@@ -202,7 +208,10 @@ impl PeerRow {
         let start = format!("{}==", self.package());
         let mut versions: Vec<String> =
             names.filter_map(|name| name.strip_prefix(&start).map(str::to_string)).collect();
-        versions.sort();
+        let numbers = |version: &String| -> Vec<u64> {
+            version.split(['.', '+']).map_while(|part| part.parse().ok()).collect()
+        };
+        versions.sort_by_cached_key(numbers);
         versions
     }
 }
@@ -235,8 +244,13 @@ impl Peer {
         self.ask(&request).and_then(|answer| outcome(&answer)).unwrap_or_else(|failure| failure)
     }
 
+    /// Returns whether it answers requests of this name.
+    pub(crate) fn answers(&self, request: &str) -> bool {
+        self.greeting.requests.iter().any(|known| known == request)
+    }
+
     /// The answer to a request, from a new process if the last one failed.
-    fn ask(&self, request: &Value) -> Result<Value, Outcome> {
+    pub(crate) fn ask(&self, request: &Value) -> Result<Value, Outcome> {
         let mut process = match self.process.take() {
             Some(process) => process,
             None => greeted(&self.command).map_err(Outcome::Environment)?.0,
@@ -250,9 +264,9 @@ impl Peer {
     ///
     /// # Errors
     /// The peer writes no scripts, or none for this program.
-    fn script(&self, program: &Program) -> Result<String, String> {
+    fn script(&self, program: &Program, expected: &[String]) -> Result<String, String> {
         let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
-        let answer = self.ask(&json!({ "script": program }));
+        let answer = self.ask(&json!({ "script": program, "expected": expected }));
         let answer = answer.map_err(|outcome| format!("{outcome:?}"))?;
         let none = || format!("the peer writes no scripts: {}", cut(&answer.to_string()));
         answer["script"].as_str().map(str::to_string).ok_or_else(none)
@@ -305,12 +319,17 @@ impl Backend for Peer {
 }
 
 /// The program as a script for the framework of a backend that is a peer; `None` for others.
+/// `expected` has an expression in Python for each element of the outputs.
 ///
 /// # Errors
 /// The peer is not available, or writes no scripts.
-pub(crate) fn script(backend: &str, program: &Program) -> Option<Result<String, String>> {
+pub(crate) fn script(
+    backend: &str,
+    program: &Program,
+    expected: &[String],
+) -> Option<Result<String, String>> {
     let (name, _) = named(backend)?;
-    Some(Peer::open(name, Turn::ALWAYS).and_then(|peer| peer.script(program)))
+    Some(Peer::open(name, Turn::ALWAYS).and_then(|peer| peer.script(program, expected)))
 }
 
 /// Starts a process and exchanges greetings.
@@ -337,6 +356,7 @@ fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
         dtypes: names("dtypes"),
         zero_signs: answer["zero_signs"].as_bool().unwrap_or(true),
         subnormals: answer["subnormals"].as_bool().unwrap_or(true),
+        requests: names("requests").unwrap_or_else(|| vec!["run".into(), "script".into()]),
     };
     Ok((process, greeting))
 }

@@ -124,6 +124,11 @@ pub(crate) fn simplified(graph: &UOp, fuel: Option<u64>, trace: &mut Trace) -> U
     rewrite(graph, &symbolic(), &options, trace)
 }
 
+/// Returns the number of nodes that an expression has after it is simplified.
+pub fn simplified_nodes(case: &ExprCase) -> usize {
+    simplified(&to_uop(case), None, &mut Trace::default()).toposort().len()
+}
+
 /// Returns whether a graph has the value of the written expression at one point.
 pub(crate) fn is_right_at(case: &ExprCase, graph: &UOp, point: &[i128]) -> bool {
     let points: Vec<Column<i128>> = point.iter().map(|value| Column::new(vec![*value])).collect();
@@ -143,7 +148,7 @@ fn assignment<T: Number>(case: &ExprCase, points: &[Column<T>], point: usize) ->
 
 /// All points if there are at most `limit`, else corners and a fixed scatter: the count, and each
 /// variable's values.
-fn points<T: Number>(case: &ExprCase, limit: usize) -> (usize, Vec<Column<T>>) {
+pub(crate) fn points<T: Number>(case: &ExprCase, limit: usize) -> (usize, Vec<Column<T>>) {
     let last = |var: &Var| var.max.wrapping_sub(var.min) as u64;
     let spans: Vec<u64> = case.vars.iter().map(last).collect();
     let total = spans.iter().try_fold(1u64, |product, last| {
@@ -174,6 +179,21 @@ fn points<T: Number>(case: &ExprCase, limit: usize) -> (usize, Vec<Column<T>>) {
         }
     }
     (count, values.into_iter().map(Column::new).collect())
+}
+
+/// The values of an expression over i32 and bools at its `points`, as integers without limits have
+/// them: undefined where something in it leaves i32 and changes the result.
+pub(crate) fn unlimited(case: &ExprCase, limit: usize) -> Column<i128> {
+    let mut wide = case.clone();
+    for var in wide.vars.iter_mut().filter(|var| var.dtype == gradiff_corpus::DType::I32) {
+        var.dtype = gradiff_corpus::DType::I64;
+    }
+    let (count, points) = points::<i128>(case, limit);
+    let values = |case, free| Written { case, points: &points, count }.value(&wide.expr, free);
+    let (narrow, wide) = (values(case, DType::I32), values(&wide, DType::I64));
+    Column::from_options(
+        (0..count).map(|at| narrow.at(at).filter(|_| narrow.at(at) == wide.at(at))),
+    )
 }
 
 /// A written expression and the points at which it is evaluated.

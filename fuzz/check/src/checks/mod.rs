@@ -16,4 +16,5 @@ pub(crate) mod points;
 pub(crate) mod sums;
 pub(crate) mod symbolic;
 pub(crate) mod trees;
+pub(crate) mod upstream;
 pub(crate) mod views;

@@ -240,7 +240,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks the stride and the mask of one axis; `strides` has validity ignored first, then not.
-    fn axis_agrees(
+    pub(crate) fn axis_agrees(
         &mut self,
         model: &Model,
         axis: usize,

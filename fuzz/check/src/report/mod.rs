@@ -1,11 +1,13 @@
 //! The texts of a finding: a corpus file, a Rust test over the engine's tensors, and a script for
 //! tinygrad or for a peer.
 
+pub(crate) mod compare;
 pub mod snap;
 
 use gradiff_corpus::{
     Arg, Args, Arity, Array, BinaryOp, Case, CaseFile, DType, Index, Literal, Method, Operand,
-    Program, Statement, TensorType, UnaryOp, ValueId, fill, format_element, literal_bits,
+    Program, Statement, TensorType, UnaryOp, ValueId, fill, float_value, format_element,
+    literal_bits,
 };
 
 use gradiff_oracle::{Element, Expected};
@@ -62,15 +64,41 @@ pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The program as a script for a backend that is a peer, followed by the outputs that the oracle
-/// expects; `None` for other backends.
+/// The program as a script for a backend that is a peer, which compares the outputs with those that
+/// the oracle expects; `None` for other backends.
 ///
 /// # Errors
 /// The peer is not available, or writes no scripts.
 pub fn script(backend: &str, program: &Program) -> Option<Result<String, String>> {
-    let script = crate::backends::peer::script(backend, program)?;
-    let expected = expected_text(program).replace('\n', " ");
-    Some(script.map(|script| format!("{script}# expected: {expected}\n")))
+    let expected = gradiff_oracle::evaluate(program).unwrap_or_default();
+    let elements = expected.iter().flat_map(|output| {
+        output.elements().map(|element| python_element(output.dtype, &element)).collect::<Vec<_>>()
+    });
+    crate::backends::peer::script(backend, program, &elements.collect::<Vec<String>>())
+}
+
+/// The expectation of an element, in Python: a number, a pair of bounds, or `None`.
+fn python_element(dtype: DType, element: &Element) -> String {
+    match element {
+        Element::Exact(bits) if dtype.is_float() => python_float(float_value(dtype, *bits)),
+        Element::Exact(bits) if dtype == DType::Bool => python_bool(*bits != 0).to_string(),
+        Element::Exact(bits) => format_element(dtype, *bits),
+        Element::Zero => "(0, 0)".to_string(),
+        Element::Nan => python_float(f64::NAN),
+        Element::Ball { center, radius, .. } => {
+            let (low, high) = (center - radius, center + radius);
+            format!("({}, {})", python_float(low), python_float(high))
+        }
+        Element::Unspecified(_) => "None".to_string(),
+    }
+}
+
+fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
+fn python_float(value: f64) -> String {
+    if value.is_finite() { format!("{value:?}") } else { format!("float(\"{value}\")") }
 }
 
 /// FNV-1a hash of a text: the same on every machine and with every compiler.

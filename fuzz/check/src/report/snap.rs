@@ -21,6 +21,7 @@ use gradiff::graph::text::{TextError, parse_linears};
 use gradiff::graph::verify::verify_kernel;
 
 pub use cost::Cost;
+pub(crate) use cost::executions;
 pub use kept::{Kept, kept};
 use outputs::Outputs;
 pub use words::{TextChange, text_change};

@@ -40,21 +40,19 @@ impl Cost {
     /// A range whose trip count is no constant.
     pub fn of(kernel: &Linear) -> Result<Cost, String> {
         let mut cost = Cost::default();
-        // Number of executions of the uops inside each open range, outermost first.
-        let mut times: Vec<u64> = vec![1];
+        let times = executions(kernel)?;
+        let mut depth: u64 = 0;
         for (position, uop) in kernel.uops.iter().enumerate() {
-            let current = times.last().copied().unwrap_or(1);
-            cost.count(uop, current);
+            cost.count(uop, times[position]);
             match uop.op {
                 Op::Range => {
-                    let trip_count = trip_count_of(kernel, position)?;
-                    times.push(current.saturating_mul(trip_count));
-                    cost.depth = cost.depth.max(times.len() as u64 - 1);
+                    depth += 1;
+                    cost.depth = cost.depth.max(depth);
                     if !matches!(uop.arg, Arg::Axis(axis) if axis.kind.is_launched()) {
-                        cost.add_work(current.saturating_mul(trip_count), ITERATION);
+                        cost.add_work(times[position + 1], ITERATION);
                     }
                 }
-                Op::EndRange => drop(times.pop()),
+                Op::EndRange => depth -= 1,
                 _ => {}
             }
         }
@@ -129,6 +127,26 @@ fn weight(op: Op) -> u64 {
         Op::Threefry => 64,
         _ => 1,
     }
+}
+
+/// The number of executions of each uop; the end of a range counts as inside it.
+///
+/// # Errors
+/// A range whose trip count is no constant.
+pub(crate) fn executions(kernel: &Linear) -> Result<Vec<u64>, String> {
+    let mut times = Vec::with_capacity(kernel.uops.len());
+    // Number of executions inside each open range, outermost first.
+    let mut open: Vec<u64> = vec![1];
+    for (position, uop) in kernel.uops.iter().enumerate() {
+        let current = open.last().copied().unwrap_or(1);
+        times.push(current);
+        match uop.op {
+            Op::Range => open.push(current.saturating_mul(trip_count_of(kernel, position)?)),
+            Op::EndRange => drop(open.pop()),
+            _ => {}
+        }
+    }
+    Ok(times)
 }
 
 /// The trip count of the range at `position`.

@@ -1,0 +1,148 @@
+//! `gradiff bisect`: which versions of a framework fail on a case, and a report of that.
+
+use std::fmt::Write;
+
+use gradiff_check::{Answer, PEERS};
+use gradiff_corpus::{Case, CaseFile};
+
+use crate::args::Bisect;
+use crate::out::outln;
+use crate::whole::write_whole;
+use crate::{Failure, Status};
+
+/// The answer of a version to a case.
+struct Tried {
+    version: String,
+    answer: Answer,
+}
+
+/// Runs each file on each installed version, prints the answers, and writes the report.
+///
+/// # Errors
+/// No framework of that name, none of its versions is installed; files that cannot be read; a
+/// report that cannot be written.
+pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    let row = PEERS.iter().find(|row| row.name == options.peer).ok_or_else(|| {
+        let names: Vec<&str> = PEERS.iter().map(|row| row.name).collect();
+        let names = names.join(", ");
+        Failure::Usage(format!("no peer is called {}; there are: {names}", options.peer))
+    })?;
+    let versions = row.versions();
+    if versions.is_empty() {
+        return Err(Failure::Environment(format!(
+            "no version of {0} is installed for gradiff; `gradiff peers install {0}==VERSION` does \
+             that",
+            row.package()
+        )));
+    }
+    let mut report = String::new();
+    for path in crate::case::files(&options.files, false)? {
+        let file = crate::case::read(&path)?;
+        outln!("{}", path.display());
+        let mut tried = Vec::new();
+        for version in &versions {
+            if crate::interrupt::is_requested() {
+                return Err(Failure::Interrupted);
+            }
+            let name = format!("{}@{version}", options.peer);
+            let answer = answer(&name, &file.case)?;
+            outln!("  {name:20}{}", words(&answer));
+            tried.push(Tried { version: version.clone(), answer });
+        }
+        outln!("  {}", summary(&tried));
+        report += &section(&options.peer, &file, &tried);
+    }
+    if let Some(path) = &options.report {
+        write_whole(path, &report)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        outln!("report in {}", path.display());
+    }
+    Ok(Status::Clean)
+}
+
+/// # Errors
+/// The oracle fails on a canary.
+fn answer(name: &str, case: &Case) -> Result<Answer, Failure> {
+    if let Case::Program(program) = case {
+        let backends = match crate::case::open(&[name.to_string()]) {
+            Ok(backends) => backends,
+            Err(failure) => return Ok(Answer::Skipped(failure.message().to_string())),
+        };
+        let (tally, failures) = gradiff_check::agree(&[program], &backends);
+        gradiff_check::check_canaries().map_err(Failure::Oracle)?;
+        return Ok(match (failures.into_iter().next(), tally.skipped.into_keys().next()) {
+            (Some((_, failure)), _) => {
+                Answer::Wrong(format!("{}: {}", failure.kind.name(), failure.detail))
+            }
+            (None, Some(reason)) => Answer::Skipped(reason),
+            (None, None) => Answer::Right(0),
+        });
+    }
+    Ok(gradiff_check::ask(name, case))
+}
+
+fn words(answer: &Answer) -> String {
+    match answer {
+        Answer::Right(_) => "right".to_string(),
+        Answer::Skipped(reason) => format!("skipped  {reason}"),
+        Answer::Wrong(detail) => format!("wrong    {}", detail.lines().next().unwrap_or_default()),
+    }
+}
+
+/// The versions that fail and those that do not, in one line.
+fn summary(tried: &[Tried]) -> String {
+    let of = |is_chosen: fn(&Answer) -> bool| {
+        let chosen = tried.iter().filter(|tried| is_chosen(&tried.answer));
+        chosen.map(|tried| tried.version.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let parts = [
+        ("fails in", of(|answer| matches!(answer, Answer::Wrong(_)))),
+        ("right in", of(|answer| matches!(answer, Answer::Right(_)))),
+        ("not judged in", of(|answer| matches!(answer, Answer::Skipped(_)))),
+    ];
+    let parts = parts.into_iter().filter(|(_, versions)| !versions.is_empty());
+    parts.map(|(word, versions)| format!("{word} {versions}")).collect::<Vec<_>>().join("; ")
+}
+
+/// A case in the report: title, versions, what the newest version that fails says, a script.
+fn section(peer: &str, file: &CaseFile, tried: &[Tried]) -> String {
+    let title = file.description.first().map_or("A case", String::as_str);
+    let title = title.split_once(": ").map_or(title, |(_, title)| title);
+    let mut text = format!("## {title}\n\n{peer}: {}\n\n", summary(tried));
+    let last = tried.iter().rev().find_map(|tried| match &tried.answer {
+        Answer::Wrong(detail) => Some((&tried.version, detail)),
+        _ => None,
+    });
+    let Some((version, detail)) = last else { return text };
+    let _ = writeln!(text, "{version} says: {detail}\n");
+    match &file.case {
+        Case::Program(program) => {
+            let name = format!("{peer}@{version}");
+            if let Some(Ok(script)) = gradiff_check::script(&name, program) {
+                let _ = writeln!(text, "```python\n{}\n```\n", script.trim_end());
+            }
+        }
+        case => {
+            let shown = CaseFile { description: vec![], case: case.clone(), expects: vec![] };
+            let _ = writeln!(text, "```text\n{}\n```\n", shown.to_string().trim_end());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_listed_by_their_answer() {
+        let answers = [
+            ("0.9.2", Answer::Wrong("element 0".into())),
+            ("0.10.0", Answer::Right(0)),
+            ("0.14.0", Answer::Skipped("it has no shape trackers".into())),
+        ];
+        let tried = answers.map(|(version, answer)| Tried { version: version.into(), answer });
+        assert_eq!(summary(&tried), "fails in 0.9.2; right in 0.10.0; not judged in 0.14.0");
+    }
+}

@@ -1,0 +1,180 @@
+//! `gradiff views --peer` and `gradiff exprs --peer`: the shape trackers and index expressions of
+//! another engine, on random cases.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use gradiff_check::{Answer, Upstream};
+use gradiff_corpus::{Case, CaseFile, Expr, ExprUnary};
+use gradiff_gen::{SeedChoices, case_seed};
+
+use crate::args::Sweep;
+use crate::out::outln;
+use crate::progress::Progress;
+use crate::sweep::{save, smaller};
+use crate::{Failure, Status};
+
+/// Cases in a request: an exchange of messages takes longer than most cases.
+const BATCH: u64 = 64;
+/// Reasons of skips that are printed.
+const SKIPPED_ROWS: usize = 4;
+
+/// Distinct failures, by signature: the file that shows each, if it is known, and their number.
+type Causes = BTreeMap<String, (Option<PathBuf>, u64)>;
+
+/// Draws cases and judges what the peer says of them. Failures are minimised, and one of each kind
+/// is written down.
+///
+/// # Errors
+/// The peer is not available, or has nothing like that; a file of known failures cannot be read.
+pub(crate) fn sweep(
+    options: &Sweep,
+    peer: &str,
+    noun: &str,
+    draw: fn(&mut SeedChoices) -> Case,
+) -> Result<Status, Failure> {
+    let upstream =
+        Upstream::open(peer).map_err(|reason| Failure::Environment(format!("{peer}: {reason}")))?;
+    let case = |number| draw(&mut SeedChoices::new(case_seed(options.seed, number)));
+    if let Some(reason) = upstream.missing(&case(0)) {
+        return Err(Failure::Usage(format!("{peer}: {reason}")));
+    }
+    let mut causes = known(options)?;
+    let count_known = causes.len();
+    let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut done, mut nodes, mut fewer) = (0, (0, 0), 0);
+    let mut progress = Progress::start(false);
+    let is_over = |causes: &Causes| {
+        causes.len() >= count_known + options.max_findings || crate::interrupt::is_requested()
+    };
+    while done < options.cases && !is_over(&causes) {
+        let batch = BATCH.min(options.cases - done);
+        let cases: Vec<Case> = (done..done + batch).map(case).collect();
+        for (case, answer) in cases.iter().zip(upstream.check(&cases)) {
+            match answer {
+                Answer::Skipped(reason) => *skipped.entry(reason).or_default() += 1,
+                Answer::Right(theirs) => {
+                    let ours = nodes_of(case);
+                    nodes = (nodes.0 + ours, nodes.1 + theirs);
+                    fewer += u64::from(theirs < ours);
+                }
+                Answer::Wrong(_) if is_over(&causes) => {}
+                Answer::Wrong(detail) => found(options, &upstream, case, &detail, &mut causes)?,
+            }
+        }
+        done += batch;
+        progress.count(done, noun);
+    }
+    progress.end();
+    let rate = done as f64 / progress.seconds().max(1e-9);
+    outln!("{done} {noun} at random (seed {}) on {peer}, {rate:.0}/s", options.seed);
+    let mut reasons: Vec<_> = skipped.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    for (reason, count) in reasons.iter().take(SKIPPED_ROWS) {
+        outln!("skipped  {count}, {reason}");
+    }
+    if nodes.1 > 0 {
+        outln!("simplified they have {} nodes, here {}; fewer there in {fewer}", nodes.1, nodes.0);
+    }
+    for (path, count) in causes.values() {
+        if let (Some(path), 1..) = (path, count) {
+            outln!("known    {count}, {}", path.display());
+        }
+    }
+    let new: Vec<&u64> =
+        causes.values().filter_map(|(path, count)| path.is_none().then_some(count)).collect();
+    if new.is_empty() {
+        outln!("nothing found");
+        return Ok(Status::Clean);
+    }
+    outln!("{} distinct failures, in {} cases", new.len(), new.into_iter().sum::<u64>());
+    Ok(Status::Findings)
+}
+
+/// The nodes that the engine's own simplified form has; 0 for movements.
+fn nodes_of(case: &Case) -> u64 {
+    match case {
+        Case::Expr(expr) => gradiff_check::simplified_nodes(expr) as u64,
+        _ => 0,
+    }
+}
+
+/// Minimises a failure, and writes it down unless there is one like it.
+fn found(
+    options: &Sweep,
+    upstream: &Upstream,
+    case: &Case,
+    detail: &str,
+    causes: &mut Causes,
+) -> Result<(), Failure> {
+    let wrong = |case: &Case| match upstream.check(std::slice::from_ref(case)).pop() {
+        Some(Answer::Wrong(detail)) => Some(detail),
+        _ => None,
+    };
+    // The same kind of failure: a smaller case may show another one.
+    let kind = kind_of(detail);
+    let is_alike = |case: &Case| wrong(case).is_some_and(|found| kind_of(&found) == kind);
+    let small = smaller(case.clone(), &is_alike);
+    let detail = wrong(&small).unwrap_or_else(|| detail.to_string());
+    let (_, count) = causes.entry(signature(&small, &detail)).or_default();
+    *count += 1;
+    if *count > 1 {
+        return Ok(());
+    }
+    let peer = options.peer.as_deref().unwrap_or_default();
+    let title = format!("mismatch on {peer}: {detail}");
+    outln!("FOUND: {title}");
+    let file = CaseFile { description: vec![title, detail], case: small, expects: Vec::new() };
+    outln!("{file}");
+    save(&options.findings, &file)
+}
+
+/// The causes that are reviewed. Files with cases of another kind are no business of this sweep.
+fn known(options: &Sweep) -> Result<Causes, Failure> {
+    let mut causes = Causes::new();
+    if options.known.is_empty() {
+        return Ok(causes);
+    }
+    for path in crate::case::files(&options.known, true)? {
+        let file = crate::case::read(&path)?;
+        // The first line is the title, the second one the failure itself.
+        let detail = file.description.get(1).map_or("", String::as_str);
+        causes.insert(signature(&file.case, detail), (Some(path), 0));
+    }
+    Ok(causes)
+}
+
+/// The kind of a failure: how its description begins, up to the first number.
+fn kind_of(detail: &str) -> &str {
+    let end = detail.find(|c: char| c.is_ascii_digit()).unwrap_or(detail.len());
+    match detail {
+        _ if detail.contains("expected") && !detail.contains("of the buffer") => "value",
+        _ if detail.contains("outside its bounds") => "bounds",
+        _ => &detail[..end],
+    }
+}
+
+/// Equal for failures that most likely have one cause: their kind and the operations.
+fn signature(case: &Case, detail: &str) -> String {
+    let shape = match case {
+        Case::Program(_) => return String::new(),
+        Case::Views(views) => views.ops.iter().map(|op| op.name()).collect::<Vec<_>>().join(" "),
+        Case::Expr(expr) => skeleton(&expr.expr),
+    };
+    format!("{}: {shape}", kind_of(detail))
+}
+
+/// An expression without its numbers.
+fn skeleton(expr: &Expr) -> String {
+    match expr {
+        Expr::Var(_) => "x".to_string(),
+        Expr::Int(value) if *value < 0 => "-c".to_string(),
+        Expr::Int(_) => "c".to_string(),
+        Expr::Bool(value) => value.to_string(),
+        Expr::Unary(ExprUnary::Neg, x) => format!("-({})", skeleton(x)),
+        Expr::Unary(ExprUnary::Not, x) => format!("!({})", skeleton(x)),
+        Expr::Binary(op, x, y) => format!("({} {} {})", skeleton(x), op.symbol(), skeleton(y)),
+        Expr::Where(parts) => format!("where({})", parts.each_ref().map(skeleton).join(", ")),
+        Expr::Cast(dtype, x) => format!("{}({})", dtype.name(), skeleton(x)),
+    }
+}
