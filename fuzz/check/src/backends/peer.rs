@@ -64,6 +64,12 @@ pub const PEERS: &[PeerRow] = &[
         packages: &["numpy"],
         adapter: &[include_str!("../../../peers/on_tinygrad.py")],
     },
+    PeerRow {
+        name: "onnxruntime",
+        story: "ONNX Runtime, each program one model, on the CPU",
+        packages: &["onnx", "numpy"],
+        adapter: &[include_str!("../../../peers/on_onnxruntime.py")],
+    },
 ];
 
 const NUMPY: &str = include_str!("../../../peers/on_numpy.py");
