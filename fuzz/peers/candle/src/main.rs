@@ -121,15 +121,15 @@ fn statement(s: &Value, values: &[Typed], is_wrong: bool) -> Result<Tensor, Fail
             Ok((tensor_of(dtype, &[], text(of, "bytes"))?, dtype.to_string()))
         }
     };
-    let mut all = items(&s["src"]).map(source).collect::<Result<Vec<Typed>, Error>>()?;
+    let mut sources = items(&s["src"]).map(source).collect::<Result<Vec<Typed>, Error>>()?;
     if let Some(operands) = s["operands"].as_str() {
         // The condition of `where` stays as it is.
-        for x in all.iter_mut().skip(usize::from(op == "where")) {
+        for x in sources.iter_mut().skip(usize::from(op == "where")) {
             *x = (cast(x, operands)?, operands.to_string());
         }
     }
-    let src: Vec<&Tensor> = all.iter().map(|(tensor, _)| tensor).collect();
-    let is_bool = all.first().is_some_and(|(_, dtype)| dtype == "bool");
+    let src: Vec<&Tensor> = sources.iter().map(|(tensor, _)| tensor).collect();
+    let is_bool = sources.first().is_some_and(|(_, dtype)| dtype == "bool");
     if is_bool && matches!(op, "add" | "sub" | "mul" | "div" | "cdiv" | "neg" | "abs" | "sign") {
         return skipped("it has no numbers of bool");
     }
@@ -151,7 +151,7 @@ fn statement(s: &Value, values: &[Typed], is_wrong: bool) -> Result<Tensor, Fail
             let tensor = Tensor::from_iter((0..shape[0]).map(number), &Device::Cpu)?;
             cast(&(tensor, "i64".to_string()), dtype)?
         }
-        "cast" => cast(&all[0], dtype)?,
+        "cast" => cast(&sources[0], dtype)?,
         "not" if is_bool => src[0].eq(&src[0].zeros_like()?)?,
         "and" if is_bool => src[0].broadcast_minimum(src[1])?,
         "or" if is_bool => src[0].broadcast_maximum(src[1])?,
@@ -164,7 +164,7 @@ fn statement(s: &Value, values: &[Typed], is_wrong: bool) -> Result<Tensor, Fail
         "reduce_sum" => {
             // 16-bit floats are accumulated in f32.
             let wide = if dtype.ends_with("f16") { "f32" } else { dtype };
-            let x = cast(&all[0], wide)?;
+            let x = cast(&sources[0], wide)?;
             let sum = if axes.is_empty() { x } else { x.sum_keepdim(axes)? };
             sum.to_dtype(dtype_of(dtype))?
         }
@@ -180,15 +180,14 @@ fn statement(s: &Value, values: &[Typed], is_wrong: bool) -> Result<Tensor, Fail
             src[0].contiguous()?.flip(flipped)?
         }
         "shrink" => {
-            let ranges = items(&s["ranges"]).map(sizes).enumerate();
-            let part =
-                |x: Tensor, axis, range: Vec<usize>| x.narrow(axis, range[0], range[1] - range[0]);
-            ranges.fold(Ok(src[0].clone()), |x, (axis, range)| part(x?, axis, range))?
+            let mut ranges = items(&s["ranges"]).map(sizes).enumerate();
+            ranges.try_fold(src[0].clone(), |x, (axis, range)| {
+                x.narrow(axis, range[0], range[1] - range[0])
+            })?
         }
         "pad" if text(s, "bytes").bytes().all(|digit| digit == b'0') => {
-            let pads = items(&s["pads"]).map(sizes).enumerate();
-            let padded = |x: Tensor, axis, pad: Vec<usize>| x.pad_with_zeros(axis, pad[0], pad[1]);
-            pads.fold(Ok(src[0].clone()), |x, (axis, pad)| padded(x?, axis, pad))?
+            let mut pads = items(&s["pads"]).map(sizes).enumerate();
+            pads.try_fold(src[0].clone(), |x, (axis, pad)| x.pad_with_zeros(axis, pad[0], pad[1]))?
         }
         "cat" => Tensor::cat(&src, s["axis"].as_u64().unwrap_or(0) as usize)?,
         "gather" => {
@@ -204,7 +203,7 @@ fn statement(s: &Value, values: &[Typed], is_wrong: bool) -> Result<Tensor, Fail
             inside.where_cond(&x, &x.zeros_like()?)?
         }
         "matmul" if [src[0], src[1]].iter().all(|x| (2..=4).contains(&x.rank())) => {
-            let [x, y] = [0, 1].map(|number| cast(&all[number], dtype));
+            let [x, y] = [0, 1].map(|number| cast(&sources[number], dtype));
             x?.contiguous()?.broadcast_matmul(&y?.contiguous()?)?
         }
         "transpose" => {
@@ -212,9 +211,9 @@ fn statement(s: &Value, values: &[Typed], is_wrong: bool) -> Result<Tensor, Fail
             src[0].transpose(src[0].normalize_axis(a)?, src[0].normalize_axis(b)?)?
         }
         "amin" if src[0].elem_count() != 0 => {
-            let axes = items(&args["axes"]).filter_map(Value::as_i64);
+            let mut axes = items(&args["axes"]).filter_map(Value::as_i64);
             let smallest = |x: Tensor, axis| x.min_keepdim(x.normalize_axis(axis)?);
-            axes.fold(Ok(src[0].clone()), |x, axis| smallest(x?, axis))?.reshape(shape)?
+            axes.try_fold(src[0].clone(), smallest)?.reshape(shape)?
         }
         _ => return skipped(&format!("it has no {op} of such arguments and dtypes")),
     })
