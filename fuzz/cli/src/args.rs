@@ -322,8 +322,8 @@ pub(crate) enum Command {
     ///   gradiff backends
     #[command(verbatim_doc_comment)]
     Backends,
-    /// List the frameworks that programs can also run on (NumPy, PyTorch, tinygrad), or install
-    /// versions of them.
+    /// List the frameworks that programs can also run on (NumPy, PyTorch, JAX, tinygrad, ONNX
+    /// Runtime), or install versions of them.
     ///
     /// A peer is a backend that hunts run only if it is named. A finding there is a program for
     /// which the framework gives a value beyond the bound that the oracle computes; the script

@@ -68,6 +68,12 @@ pub const PEERS: &[PeerRow] = &[
             include_str!("../../../peers/tinygrad_kernels.py"),
         ],
     },
+    PeerRow {
+        name: "onnxruntime",
+        story: "ONNX Runtime, each program one model, on the CPU",
+        packages: &["onnx", "numpy"],
+        adapter: &[include_str!("../../../peers/on_onnxruntime.py")],
+    },
 ];
 
 const NUMPY: &str = include_str!("../../../peers/on_numpy.py");
