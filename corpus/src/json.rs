@@ -54,7 +54,10 @@ pub fn views_to_json(views: &ViewOps) -> Value {
 /// Returns an index expression in JSON: its variables, and the expression as nested lists, each of
 /// which begins with the name of a function.
 pub fn expr_to_json(case: &ExprCase) -> Value {
-    let var = |Var { name, dtype, min, max }: &Var| json!({ "name": name, "dtype": dtype.name(), "min": min, "max": max });
+    let var = |var: &Var| {
+        let Var { name, dtype, min, max } = var;
+        json!({ "name": name, "dtype": dtype.name(), "min": min, "max": max })
+    };
     let vars: Vec<Value> = case.vars.iter().map(var).collect();
     json!({ "vars": vars, "expr": nested(&case.expr) })
 }

@@ -26,7 +26,7 @@ pub use blame::{
 };
 pub use checks::calls::{check_calls, check_chain, check_runtime, crate_of_calls};
 pub use checks::equal::{Equal, equal_views};
-pub use checks::exprs::{check_expr, simplified_nodes, to_uop};
+pub use checks::exprs::{check_expr, simplified_form, to_uop};
 pub use checks::kernels::{
     COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
     drawn_kernel,

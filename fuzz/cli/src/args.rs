@@ -560,6 +560,9 @@ pub(crate) struct Sweep {
     /// End after this many distinct failures of the peer.
     #[arg(long, default_value_t = 8, requires = "peer")]
     pub(crate) max_findings: usize,
+    /// Print this many expressions that have more nodes here than on the peer.
+    #[arg(long, default_value_t = 0, requires = "peer")]
+    pub(crate) larger: u64,
     /// Files, or folders of files, with reviewed failures of the peer: they are counted.
     #[arg(long, requires = "peer")]
     pub(crate) known: Vec<PathBuf>,
@@ -588,6 +591,9 @@ pub(crate) struct Bisect {
     /// The framework, whose installed versions are tried.
     #[arg(long)]
     pub(crate) peer: String,
+    /// Write the versions into the files, as a comment line.
+    #[arg(long)]
+    pub(crate) write: bool,
     /// Write a report in Markdown to this file: for each case a script and the versions.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,

@@ -10,6 +10,9 @@ use crate::out::outln;
 use crate::whole::write_whole;
 use crate::{Failure, Status};
 
+const FAILS: &str = "fails in";
+const RIGHT: &str = "right in";
+
 /// The answer of a version to a case.
 struct Tried {
     version: String,
@@ -51,6 +54,11 @@ pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
             tried.push(Tried { version: version.clone(), answer });
         }
         outln!("  {}", summary(&tried));
+        if options.write {
+            let text = with_versions(file.clone(), &tried).to_string();
+            write_whole(&path, &text)
+                .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        }
         report += &section(&options.peer, &file, &tried);
     }
     if let Some(path) = &options.report {
@@ -76,7 +84,7 @@ fn answer(name: &str, case: &Case) -> Result<Answer, Failure> {
                 Answer::Wrong(format!("{}: {}", failure.kind.name(), failure.detail))
             }
             (None, Some(reason)) => Answer::Skipped(reason),
-            (None, None) => Answer::Right(0),
+            (None, None) => Answer::Right(0, String::new()),
         });
     }
     Ok(gradiff_check::ask(name, case))
@@ -84,7 +92,7 @@ fn answer(name: &str, case: &Case) -> Result<Answer, Failure> {
 
 fn words(answer: &Answer) -> String {
     match answer {
-        Answer::Right(_) => "right".to_string(),
+        Answer::Right(..) => "right".to_string(),
         Answer::Skipped(reason) => format!("skipped  {reason}"),
         Answer::Wrong(detail) => format!("wrong    {}", detail.lines().next().unwrap_or_default()),
     }
@@ -97,12 +105,20 @@ fn summary(tried: &[Tried]) -> String {
         chosen.map(|tried| tried.version.as_str()).collect::<Vec<_>>().join(", ")
     };
     let parts = [
-        ("fails in", of(|answer| matches!(answer, Answer::Wrong(_)))),
-        ("right in", of(|answer| matches!(answer, Answer::Right(_)))),
+        (FAILS, of(|answer| matches!(answer, Answer::Wrong(_)))),
+        (RIGHT, of(|answer| matches!(answer, Answer::Right(..)))),
         ("not judged in", of(|answer| matches!(answer, Answer::Skipped(_)))),
     ];
     let parts = parts.into_iter().filter(|(_, versions)| !versions.is_empty());
     parts.map(|(word, versions)| format!("{word} {versions}")).collect::<Vec<_>>().join("; ")
+}
+
+/// The case with a comment line that says which versions fail, in place of an earlier one.
+fn with_versions(mut file: CaseFile, tried: &[Tried]) -> CaseFile {
+    let is_about_versions = |line: &String| line.starts_with(FAILS) || line.starts_with(RIGHT);
+    file.description.retain(|line| !is_about_versions(line));
+    file.description.push(summary(tried));
+    file
 }
 
 /// A case in the report: title, versions, what the newest version that fails says, a script.
@@ -139,7 +155,7 @@ mod tests {
     fn versions_are_listed_by_their_answer() {
         let answers = [
             ("0.9.2", Answer::Wrong("element 0".into())),
-            ("0.10.0", Answer::Right(0)),
+            ("0.10.0", Answer::Right(0, String::new())),
             ("0.14.0", Answer::Skipped("it has no shape trackers".into())),
         ];
         let tried = answers.map(|(version, answer)| Tried { version: version.into(), answer });

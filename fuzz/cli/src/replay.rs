@@ -122,7 +122,7 @@ fn replay_case(
     } else {
         for peer in backends.iter().filter(|backend| gradiff_check::is_peer(backend)) {
             match gradiff_check::ask(peer, &case.case) {
-                Answer::Right(_) => {}
+                Answer::Right(..) => {}
                 Answer::Skipped(reason) => {
                     outcome.skips.push(format!("skipped on {peer}: {reason}"));
                 }

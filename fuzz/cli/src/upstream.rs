@@ -53,8 +53,12 @@ pub(crate) fn sweep(
         for (case, answer) in cases.iter().zip(upstream.check(&cases)) {
             match answer {
                 Answer::Skipped(reason) => *skipped.entry(reason).or_default() += 1,
-                Answer::Right(theirs) => {
-                    let ours = nodes_of(case);
+                Answer::Right(theirs, text) => {
+                    let (ours, form) = simplified(case);
+                    if theirs < ours && fewer < options.larger {
+                        outln!("{ours} nodes, {theirs} there\n{}", shown(case));
+                        outln!("    here   {form}\n    there  {text}");
+                    }
                     nodes = (nodes.0 + ours, nodes.1 + theirs);
                     fewer += u64::from(theirs < ours);
                 }
@@ -91,12 +95,17 @@ pub(crate) fn sweep(
     Ok(Status::Findings)
 }
 
-/// The nodes that the engine's own simplified form has; 0 for movements.
-fn nodes_of(case: &Case) -> u64 {
+/// The number of nodes that the engine's own simplified form has, and its text; 0 for movements.
+fn simplified(case: &Case) -> (u64, String) {
     match case {
-        Case::Expr(expr) => gradiff_check::simplified_nodes(expr) as u64,
-        _ => 0,
+        Case::Expr(expr) => gradiff_check::simplified_form(expr),
+        _ => (0, String::new()),
     }
+}
+
+/// A case without comments.
+fn shown(case: &Case) -> CaseFile {
+    CaseFile { description: Vec::new(), case: case.clone(), expects: Vec::new() }
 }
 
 /// Minimises a failure, and writes it down unless there is one like it.

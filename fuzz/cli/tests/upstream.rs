@@ -183,9 +183,11 @@ fn versions_that_fail_are_listed_with_a_report() {
             "" => r#"{"skipped": "it has no i8"}"#.to_string(),
             _ => format!(r#"{{"values": [{{"dtype": "i8", "shape": [1], "bytes": "{byte}"}}]}}"#),
         };
+        let greeting = r#"read x; echo '{"gradiff": 1}'"#;
+        let shown = r#"echo '{"script": "print(1)"}'"#;
         let script = format!(
-            "#!/bin/sh\nread x; echo '{{\"gradiff\": 1}}'\nwhile read x; do case $x in *script*) echo \
-             '{{\"script\": \"print(1)\"}}';; *) echo '{answer}';; esac; done\n"
+            "#!/bin/sh\n{greeting}\nwhile read x; do\n\
+             case $x in *script*) {shown};; *) echo '{answer}';; esac\ndone\n"
         );
         let python = bin.join("python");
         std::fs::write(&python, script).expect("a file");
@@ -194,7 +196,7 @@ fn versions_that_fail_are_listed_with_a_report() {
     let case = "# mismatch on numpy@1.9: one is two\na = input i8[1] [1]\noutput a\n";
     std::fs::write(folder.path().join("a.case"), case).expect("a file");
     let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
-        .args(["bisect", "a.case", "--peer", "numpy", "--report", "report.md"])
+        .args(["bisect", "a.case", "--peer", "numpy", "--write", "--report", "report.md"])
         .env("GRADIFF_CACHE_DIR", folder.path().join("cache"))
         .current_dir(folder.path())
         .output()
@@ -204,6 +206,11 @@ fn versions_that_fail_are_listed_with_a_report() {
     assert!(text.contains("fails in 1.9; right in 1.10; not judged in 2.0"), "{text}");
     let report = std::fs::read_to_string(folder.path().join("report.md")).expect("a report");
     assert!(report.starts_with("## one is two\n\nnumpy: fails in 1.9;"), "{report}");
+    let case = std::fs::read_to_string(folder.path().join("a.case")).expect("the case");
+    assert!(
+        case.contains("is two\n# fails in 1.9; right in 1.10; not judged in 2.0\na ="),
+        "{case}"
+    );
     assert!(report.contains("```python\nprint(1)\n```"), "{report}");
 }
 

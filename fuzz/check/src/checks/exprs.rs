@@ -124,9 +124,10 @@ pub(crate) fn simplified(graph: &UOp, fuel: Option<u64>, trace: &mut Trace) -> U
     rewrite(graph, &symbolic(), &options, trace)
 }
 
-/// Returns the number of nodes that an expression has after it is simplified.
-pub fn simplified_nodes(case: &ExprCase) -> usize {
-    simplified(&to_uop(case), None, &mut Trace::default()).toposort().len()
+/// Returns the number of nodes that an expression has after it is simplified, and their text.
+pub fn simplified_form(case: &ExprCase) -> (u64, String) {
+    let simple = simplified(&to_uop(case), None, &mut Trace::default());
+    (simple.toposort().len() as u64, short(&simple))
 }
 
 /// Returns whether a graph has the value of the written expression at one point.

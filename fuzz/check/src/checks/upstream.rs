@@ -18,8 +18,8 @@ const POINTS: usize = 64;
 /// The check of a case by a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Everything agrees. Of an expression, the number of nodes that are left.
-    Right(u64),
+    /// Everything agrees. Of an expression, the number of nodes that are left, and their text.
+    Right(u64, String),
     /// It does not have what the case needs, for this reason.
     Skipped(String),
     /// The first difference, or how the peer failed.
@@ -117,10 +117,10 @@ fn judged(case: &Case, answer: &Value) -> Answer {
     }
     let found = match case {
         Case::Program(_) => Err("a program".to_string()),
-        Case::Views(views) => view_agrees(views, answer).map(|()| 0),
+        Case::Views(views) => view_agrees(views, answer).map(|()| (0, String::new())),
         Case::Expr(expr) => expr_agrees(expr, answer),
     };
-    found.map_or_else(Answer::Wrong, Answer::Right)
+    found.map_or_else(Answer::Wrong, |(nodes, text)| Answer::Right(nodes, text))
 }
 
 // --- Shape trackers ---------------------------------------------------------------------------
@@ -179,8 +179,8 @@ fn points_of(case: &ExprCase) -> Vec<Vec<i64>> {
     (0..count).map(value).collect()
 }
 
-/// Compares values and bounds. Returns the number of nodes.
-fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<u64, String> {
+/// Compares values and bounds. Returns the number of nodes, and their text.
+fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<(u64, String), String> {
     let values = answer["values"].as_array().ok_or("an answer without values")?;
     let points = points_of(case);
     let expected = unlimited(case, POINTS);
@@ -203,5 +203,5 @@ fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<u64, String> {
             }
         }
     }
-    Ok(answer["nodes"].as_u64().unwrap_or(0))
+    Ok((answer["nodes"].as_u64().unwrap_or(0), text.to_string()))
 }
