@@ -9,12 +9,19 @@ import os
 import struct
 import sys
 import traceback
+import types
 
 # The protocol has standard output for itself: whatever a framework prints goes to standard error.
 ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)
 
 FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def module(name, text):
+    """Makes a module of a text, for adapters that import it."""
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, f"{name}.py", "exec"), sys.modules[name].__dict__)
 
 
 class Skip(Exception):
@@ -31,6 +38,7 @@ class Adapter:
     DTYPES = {}
     # The first lines of a script. They define `bits(dtype, shape, hexadecimal)`.
     PRELUDE = ""
+    # Without any, whether it has an operation shows when it runs.
     OPS = {}
     # The conversion of `{0}` to `{dtype}`, and the numbers of i64 below `{0}`.
     CAST = ""
@@ -182,7 +190,10 @@ def answer(adapter, request):
         return {"values": [{"dtype": dtype, "shape": list(shape), "bytes": data.hex()}
                            for dtype, shape, data in outputs]}
     if "script" in request:
-        return {"script": adapter.script(request["script"], request.get("expected", []))}
+        try:
+            return {"script": adapter.script(request["script"], request.get("expected", []))}
+        except Skip as reason:
+            return {"skipped": str(reason)}
     for name, function in adapter.REQUESTS.items():
         if name in request:
             return {name: function(request[name])}
@@ -198,7 +209,8 @@ def serve(adapter):
     for line in sys.stdin:
         request = json.loads(line)
         if "gradiff" in request:
-            send({"gradiff": 1, "name": adapter.NAME, "ops": sorted([*adapter.OPS, "input"]),
+            ops = sorted([*adapter.OPS, "input"]) if adapter.OPS else None
+            send({"gradiff": 1, "name": adapter.NAME, "ops": ops,
                   "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
                   "subnormals": adapter.SUBNORMALS,
                   "requests": ["run", "script", *adapter.REQUESTS]})

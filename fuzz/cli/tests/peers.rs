@@ -136,7 +136,8 @@ fn the_example_engine_is_right_and_its_mistake_is_found() {
 }
 
 /// Hunts on NumPy, if it is there: what it gives for programs without 16-bit floats, whose casts
-/// round twice in its package ml_dtypes, is what the oracle expects.
+/// round twice in its package ml_dtypes, is what the oracle expects. So is what the definitions of
+/// all operations in NumPy give.
 #[test]
 fn numpy_agrees_with_the_oracle() {
     let python = std::env::var("GRADIFF_PYTHON").unwrap_or_else(|_| "python3".to_string());
@@ -151,10 +152,13 @@ fn numpy_agrees_with_the_oracle() {
     let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/upstream/numpy");
     let known = known.to_string_lossy().into_owned();
     let flags = ["hunt", "--json", "--jobs", "1", "--seed", "6", "--programs", "2000"];
-    let more = ["--lanes", "exact,wrap,movement,special", "--backends", "numpy", "--known", &known];
-    let output = gradiff(&[&flags[..], &more].concat(), folder.path());
-    let text = both(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
-    assert!(summary["checked_elements"].as_u64().is_some_and(|count| count > 50_000), "{text}");
+    let lanes = ["--lanes", "exact,wrap,movement,special", "--known", &known];
+    for (backend, more) in [("numpy", &lanes[..]), ("numpy-definitions", &[])] {
+        let backend = ["--backends", backend];
+        let output = gradiff(&[&flags[..], &backend, more].concat(), folder.path());
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+        assert!(summary["checked_elements"].as_u64().is_some_and(|count| count > 50_000), "{text}");
+    }
 }

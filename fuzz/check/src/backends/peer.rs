@@ -28,6 +28,8 @@ pub struct PeerRow {
     pub story: &'static str,
     /// Packages that the adapter requires beside it.
     pub packages: &'static [&'static str],
+    /// Modules that the adapter imports: their names and texts.
+    modules: &'static [(&'static str, &'static str)],
     /// Texts in Python, the last of which defines the adapter.
     adapter: &'static [&'static str],
 }
@@ -38,30 +40,35 @@ pub const PEERS: &[PeerRow] = &[
         name: "numpy",
         story: "each operation by NumPy, in its dtype",
         packages: &["ml_dtypes"],
+        modules: &[],
         adapter: &[NUMPY],
     },
     PeerRow {
         name: "torch",
         story: "PyTorch, eager, on the CPU",
         packages: &["numpy"],
+        modules: &[],
         adapter: &[TORCH],
     },
     PeerRow {
         name: "torch-compile",
         story: "PyTorch, each program compiled as one function by Inductor",
         packages: &["numpy"],
+        modules: &[],
         adapter: &[TORCH, include_str!("../../../peers/on_torch_compile.py")],
     },
     PeerRow {
         name: "jax",
         story: "JAX, each program compiled as one function by XLA for the CPU",
         packages: &["numpy", "ml_dtypes"],
+        modules: &[],
         adapter: &[NUMPY, include_str!("../../../peers/on_jax.py")],
     },
     PeerRow {
         name: "tinygrad",
         story: "tinygrad on its device CPU or CLANG",
         packages: &["numpy"],
+        modules: &[],
         adapter: &[
             include_str!("../../../peers/on_tinygrad.py"),
             include_str!("../../../peers/tinygrad_index.py"),
@@ -72,10 +79,32 @@ pub const PEERS: &[PeerRow] = &[
         name: "onnxruntime",
         story: "ONNX Runtime, each program one model, on the CPU",
         packages: &["onnx", "numpy"],
+        modules: &[],
         adapter: &[include_str!("../../../peers/on_onnxruntime.py")],
+    },
+    PeerRow {
+        name: "numpy-definitions",
+        story: "each operation and method by its definition, in NumPy: a second oracle",
+        packages: &["ml_dtypes"],
+        modules: &[METHODS, DEFINITIONS],
+        adapter: &[include_str!("../../../peers/on_numpy_definitions.py")],
+    },
+    PeerRow {
+        name: "torch-gradients",
+        story: "programs with gradients in f64, by PyTorch's autograd",
+        packages: &["numpy", "ml_dtypes"],
+        modules: &[
+            METHODS,
+            DEFINITIONS,
+            ("torch_methods", include_str!("../../../peers/torch_methods.py")),
+        ],
+        adapter: &[include_str!("../../../peers/on_torch_gradients.py")],
     },
 ];
 
+const METHODS: (&str, &str) = ("numpy_methods", include_str!("../../../peers/numpy_methods.py"));
+const DEFINITIONS: (&str, &str) =
+    ("numpy_definitions", include_str!("../../../peers/numpy_definitions.py"));
 const NUMPY: &str = include_str!("../../../peers/on_numpy.py");
 const TORCH: &str = include_str!("../../../peers/on_torch.py");
 
@@ -151,8 +180,7 @@ fn command(word: &str) -> Result<Vec<String>, String> {
             ));
         }
     };
-    let text = format!("{ADAPTERS}\n\n{}\n\nserve(ADAPTER)\n", row.adapter.join("\n\n"));
-    Ok(vec![python.to_string_lossy().into_owned(), "-c".to_string(), text])
+    Ok(vec![python.to_string_lossy().into_owned(), "-c".to_string(), row.text()])
 }
 
 /// The folder of the Python environment in which `gradiff peers install` puts a version, or the
@@ -194,6 +222,14 @@ struct Greeting {
 static IDLE: Mutex<Option<HashMap<String, (Process, Greeting)>>> = Mutex::new(None);
 
 impl PeerRow {
+    /// The program in Python that is the peer.
+    fn text(&self) -> String {
+        // A string in JSON is one in Python.
+        let module = |(name, text): &(&str, &str)| format!("module({name:?}, {})\n", json!(text));
+        let modules: String = self.modules.iter().map(module).collect();
+        format!("{ADAPTERS}\n\n{modules}\n{}\n\nserve(ADAPTER)\n", self.adapter.join("\n\n"))
+    }
+
     /// The name of the package.
     pub fn package(&self) -> &'static str {
         self.name.split('-').next().unwrap_or(self.name)
@@ -514,5 +550,18 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux takes no argument of 128 KiB or more.
+    #[test]
+    fn programs_of_peers_fit_in_an_argument() {
+        for row in PEERS {
+            assert!(row.text().len() < 120_000, "{}: {} bytes", row.name, row.text().len());
+        }
     }
 }

@@ -1,8 +1,7 @@
 """The methods of floats in PyTorch, in f64: name -> function(sources, arguments, counts).
 
 As in numpy_methods.py, a function gets its sources and the arguments by their names in
-corpus/src/methods; in addition the counts of what was met. check_torch.py skips, and counts, what
-is not here. DIFFERENCES are the places where PyTorch's derivative is not the one that
+corpus/src/methods; in addition the counts of what was met. DIFFERENCES are the places where PyTorch's derivative is not the one that
 oracle/README.md ("Derivatives") states; the stated one is computed there, and only there.
 """
 
@@ -14,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from check_numpy import Skip, cast
+from __main__ import Skip
+from numpy_definitions import cast
 from numpy_methods import both_sides, windows
 
 Difference = collections.namedtuple("Difference", "method where theirs ours source probe")
@@ -801,5 +801,5 @@ UNPROMOTED = {"scaled_dot_product_attention": (3,)}
 
 def is_movement(statement):
     """Whether a method is one of MOVED, or in a mode that only moves elements."""
-    name, arguments = statement["name"], dict(statement["args"])
+    name, arguments = statement["op"], dict(statement["args"])
     return name in MOVED or name == "interpolate" and arguments["mode"] != "linear"

@@ -1,8 +1,7 @@
 """The methods that programs may call, in NumPy: name -> function(sources, arguments).
 
 A function gets arrays in their dtypes and the arguments by their names in corpus/src/methods. It
-computes in the dtype that the method's documentation says, and returns an array. check_numpy.py
-skips, and counts, what is not here.
+computes in the dtype that the method's documentation says, and returns an array.
 """
 
 import math
@@ -499,7 +498,7 @@ def losses_of_classes(x, classes, axis, smoothing):
     inside = (0 <= classes) & (classes < logs.shape[-1])
     picked = np.where(inside, classes, 0).astype(np.int64)[..., None]
     some = np.take_along_axis(logs, picked, -1)[..., 0] if logs.shape[-1] else 0
-    loss = -np.where(inside, some, 0)
+    loss = -np.where(inside, some, np.longdouble(0))
     if smoothing:
         loss = (1 - smoothing) * loss - logs.sum(axis=-1) * (smoothing / logs.shape[-1])
     return loss
@@ -541,10 +540,12 @@ def nll_loss(x, classes, weight, ignore_index, reduction):
     picked = np.where(inside, classes, 0).astype(np.int64)
     # One more class, so that there is a class.
     values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)])
-    kept = inside & (classes.astype(object) != ignore_index).astype(bool)
+    ignored = (classes.astype(object) == ignore_index).astype(bool)
+    kept = inside & ~ignored
     weights = np.where(kept, np.append(longest(weight), 0)[picked], 0)
     found = np.where(inside, np.take_along_axis(values, picked[..., None], -1)[..., 0], 0)
-    return rounded(np.asarray(reduced(-found * weights, reduction, weights.sum())), x.dtype)
+    losses = np.where(ignored, 0, -found * weights)
+    return rounded(np.asarray(reduced(losses, reduction, weights.sum())), x.dtype)
 
 
 def binary_loss(function):
