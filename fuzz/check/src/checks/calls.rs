@@ -7,6 +7,7 @@
 
 mod chain;
 mod copies;
+mod damaged;
 mod devices;
 mod folds;
 mod gradients;
@@ -265,6 +266,18 @@ mod tests {
                 .take(3)
                 .collect();
             println!("{name}: {:?} each", start.elapsed() / 200);
+            assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
+        }
+    }
+
+    /// Checks the rows that are single calls, each on its own: together, most calls are of others.
+    #[test]
+    fn calls_of_each_row_hold() {
+        for (name, row) in &rows::ROWS {
+            let Row::Call(call) = row else { continue };
+            let checked = |seed: u64| crate::catch(|| call(&mut Draw::new(seed)))?.check();
+            let wrong = |seed: u64| Some(format!("seed {seed}: {}", checked(seed).err()?));
+            let wrong: Vec<String> = (0..2_000).filter_map(wrong).take(3).collect();
             assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
         }
     }

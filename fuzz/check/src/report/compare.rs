@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn elements_are_counted_whatever_the_loops_are() {
-        let text = "a = input f32[8,8] iota\nb = add a 1\nc = reduce_sum b axes=[1]\noutput c\n";
+        let text = "a = input f32[8,8] iota\nb = add a 1\nc = sum b axes=[1]\noutput c\n";
         let Case::Program(program) = parse(text).expect("a program").case else { panic!("{text}") };
         let kernels = kernels_here(&program).expect("kernels");
         assert_eq!(kernels.len(), 1);

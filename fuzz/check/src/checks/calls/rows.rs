@@ -16,7 +16,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 62] = [
+pub(super) const ROWS: [(&str, Row); 63] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -28,6 +28,7 @@ pub(super) const ROWS: [(&str, Row); 62] = [
     ("cat", Row::Call(cat)),
     ("gather", Row::Call(gather)),
     ("methods", Row::Call(method)),
+    ("damaged statements", Row::Call(damaged)),
     ("reshape", Row::Call(reshape)),
     ("expand", Row::Call(expand)),
     ("pad", Row::Call(pad)),
@@ -379,6 +380,12 @@ fn method(draw: &mut Draw) -> Call {
     }
     let srcs = (0..types.len() as u32).map(ValueId).collect();
     typed(draw, &types, Statement::Method { method, srcs, args })
+}
+
+/// A call of the corpus with one change.
+fn damaged(draw: &mut Draw) -> Call {
+    let (statement, types) = super::damaged::damaged(draw);
+    typed(draw, &types, statement)
 }
 
 /// Draws an index by numbers from -3 on.

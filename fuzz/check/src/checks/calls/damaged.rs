@@ -1,0 +1,104 @@
+//! Calls that are legal but for one thing: statements of the corpus with another dtype, another size
+//! or another argument.
+//!
+//! A call that is drawn from nothing is illegal in several ways, and whichever is checked first
+//! hides the others.
+
+use std::sync::OnceLock;
+
+use gradiff_corpus::{Arg, Case, DType, Literal, Method, Statement, TensorType, ValueId};
+
+use super::Draw;
+
+/// A statement whose sources are numbered from 0 on, and their types.
+type Legal = (Statement, Vec<TensorType>);
+
+/// The statements of the corpus that call methods or move elements, on few elements.
+fn legal() -> &'static [Legal] {
+    static LEGAL: OnceLock<Vec<Legal>> = OnceLock::new();
+    LEGAL
+        .get_or_init(|| crate::judge::coverage::embedded_cases().iter().flat_map(of_case).collect())
+}
+
+fn of_case(case: &Case) -> Vec<Legal> {
+    let Case::Program(program) = case else { return Vec::new() };
+    let Ok(types) = program.typing() else { return Vec::new() };
+    let is_small = |sources: &[TensorType]| sources.iter().all(|source| source.count() <= MAX);
+    let renumbered =
+        program.statements.iter().filter(|statement| is_call(statement)).map(|known| {
+            let (mut statement, mut sources) = (known.clone(), Vec::new());
+            statement.map_sources(|id| {
+                sources.push(types[id.0 as usize].clone());
+                ValueId(sources.len() as u32 - 1)
+            });
+            (statement, sources)
+        });
+    renumbered.filter(|(_, sources)| is_small(sources)).collect()
+}
+
+/// Elements of a source at most.
+const MAX: usize = 64;
+
+/// Returns whether a statement is legal for some sources and not for others. Numbers by a step may
+/// be more than the corpus allows, but not more than the API does.
+fn is_call(statement: &Statement) -> bool {
+    match statement {
+        Statement::Method { method, .. } => *method != Method::ArangeFloat,
+        Statement::Cat { .. } | Statement::Gather { .. } => true,
+        _ => false,
+    }
+}
+
+/// A legal call, or one with a single change.
+pub(super) fn damaged(draw: &mut Draw) -> Legal {
+    let legal = legal();
+    let (mut statement, mut sources) = legal[draw.below(legal.len())].clone();
+    let at = draw.below(sources.len().max(1));
+    match (sources.get_mut(at), draw.below(8)) {
+        (_, 0) => {}
+        (Some(source), 1..=3) => source.dtype = draw.pick(&DType::ALL),
+        (Some(source), 4..=5) => resize(draw, source),
+        _ => change(draw, &mut statement),
+    }
+    (statement, sources)
+}
+
+/// Changes an axis, or adds or removes one.
+fn resize(draw: &mut Draw, source: &mut TensorType) {
+    let shape = &mut source.shape;
+    let axis = draw.below(shape.len() + 1);
+    match draw.below(4) {
+        0 => shape.insert(axis, draw.pick(&[1, 1, 2, 0])),
+        _ if axis == shape.len() => {}
+        1 => drop(shape.remove(axis)),
+        2 => shape[axis] += 1,
+        _ => shape[axis] = draw.pick(&[0, 1, 2]),
+    }
+}
+
+/// Changes an argument a little.
+fn change(draw: &mut Draw, statement: &mut Statement) {
+    let by = draw.pick(&[-1, 1, 2, -2]);
+    match statement {
+        Statement::Cat { axis, .. } | Statement::Gather { axis, .. } => *axis += 1,
+        Statement::Method { args, .. } if !args.is_empty() => {
+            let number = draw.below(args.len());
+            match &mut args[number] {
+                Arg::Int(value) => *value = value.wrapping_add(by),
+                Arg::Ints(values) if !values.is_empty() => match draw.below(4) {
+                    0 => drop(values.pop()),
+                    1 => values.push(values[0]),
+                    _ => {
+                        let at = draw.below(values.len());
+                        values[at] = values[at].wrapping_add(by);
+                    }
+                },
+                Arg::Flag(value) => *value = !*value,
+                Arg::Number(value) => *value = Literal::Int(draw.pick(&[0, 1, -1, 3])),
+                Arg::DType(dtype) => *dtype = draw.pick(&DType::ALL),
+                Arg::Ints(_) | Arg::Word(_) | Arg::Indices(_) => {}
+            }
+        }
+        _ => {}
+    }
+}
