@@ -1,5 +1,5 @@
-//! Calls that are legal but for one thing: statements of the corpus with another dtype, another size
-//! or another argument.
+//! Calls that are legal but for one thing: statements of the corpus with another dtype, another
+//! size or another argument.
 //!
 //! A call that is drawn from nothing is illegal in several ways, and whichever is checked first
 //! hides the others.
