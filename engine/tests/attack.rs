@@ -187,6 +187,16 @@ fn plans_that_share_a_subgraph_can_be_run_together() {
     }
 }
 
+/// An image of no elements had a place between elements that are not there: the result was one larger
+/// than stated for each step of the stride.
+#[test]
+fn transposed_convolutions_of_nothing_are_refused() {
+    let image = Tensor::full(DType::F32, &[1, 1, 0], 1.0).unwrap();
+    let weight = Tensor::full(DType::F32, &[1, 1, 3], 1.0).unwrap();
+    let error = image.conv_transpose2d(&weight, &gradiff::Conv::default().stride(2)).unwrap_err();
+    assert!(error.to_string().contains("an image has no elements"), "{error}");
+}
+
 #[test]
 fn huge_shapes_are_refused_before_allocation() {
     let engine = Engine::new("interp").unwrap();

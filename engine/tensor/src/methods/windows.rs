@@ -331,6 +331,10 @@ impl Tensor {
     pub fn conv_transpose2d(&self, weight: &Tensor, options: &Conv) -> Result<Tensor, Error> {
         let name = "conv_transpose2d";
         let axes = self.check_channels(name, weight, options.groups, 0)?;
+        if self.shape()[2..].contains(&0) {
+            let shape = self.shape();
+            return Err(Error::Invalid(format!("{name} of {shape:?}: an image has no elements")));
+        }
         let padding = options.padding.pairs(axes, "conv_transpose2d with padding")?;
         let stride = options.stride.numbers(axes, 1, "conv_transpose2d with stride")?;
         let dilation = options.dilation.numbers(axes, 1, "conv_transpose2d with dilation")?;

@@ -81,13 +81,22 @@ fn change(draw: &mut Draw, statement: &mut Statement) {
     let by = draw.pick(&[-1, 1, 2, -2]);
     match statement {
         Statement::Cat { axis, .. } | Statement::Gather { axis, .. } => *axis += 1,
-        Statement::Method { args, .. } if !args.is_empty() => {
+        Statement::Method { method, args, .. } if !args.is_empty() => {
             let number = draw.below(args.len());
+            // Several lists of these are a single one for the API.
+            let is_list = !matches!(
+                method,
+                Method::Slice
+                    | Method::AssignSlice
+                    | Method::PadReflect
+                    | Method::PadReplicate
+                    | Method::PadCircular
+            );
             match &mut args[number] {
                 Arg::Int(value) => *value = value.wrapping_add(by),
                 Arg::Ints(values) if !values.is_empty() => match draw.below(4) {
-                    0 => drop(values.pop()),
-                    1 => values.push(values[0]),
+                    0 if is_list => drop(values.pop()),
+                    1 if is_list => values.push(values[0]),
                     _ => {
                         let at = draw.below(values.len());
                         values[at] = values[at].wrapping_add(by);

@@ -260,6 +260,14 @@ fn in_order(statement: &Statement) -> Statement {
 
 /// A call of a statement on tensors of these types; the expected type is that of the corpus.
 fn typed(draw: &mut Draw, types: &[TensorType], statement: Statement) -> Call {
+    let mut types = types.to_vec();
+    if let Statement::Method { method: method @ (Method::Get | Method::Set), .. } = &statement {
+        // As positions, the API takes masks as well.
+        let first = if method.is_in_place() { 2 } else { 1 };
+        let masks = types.iter_mut().skip(first).filter(|source| source.dtype == DType::Bool);
+        masks.for_each(|source| source.dtype = DType::I8);
+    }
+    let types = &types[..];
     let tensors: Vec<Tensor> = types.iter().map(|source| draw.tensor(source)).collect();
     Call {
         said: format!("{statement:?} of {types:?}"),
