@@ -187,8 +187,7 @@ fn plans_that_share_a_subgraph_can_be_run_together() {
     }
 }
 
-/// An image of no elements had a place between elements that are not there: the result was one larger
-/// than stated for each step of the stride.
+/// An image of no elements was spread as if it had one: the result had another size than stated.
 #[test]
 fn transposed_convolutions_of_nothing_are_refused() {
     let image = Tensor::full(DType::F32, &[1, 1, 0], 1.0).unwrap();
