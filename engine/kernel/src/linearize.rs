@@ -98,6 +98,8 @@ struct Linearizer {
     has_barrier: bool,
     /// The stores before which their barrier has waited for readers.
     staging: FxHashSet<u32>,
+    /// The local arrays that have been read.
+    read: FxHashSet<u32>,
 }
 
 /// Makes a uop of the op, type and arg of a node.
@@ -126,6 +128,7 @@ impl Linearizer {
             constants: Vec::new(),
             accumulator_count: 0,
             staging: FxHashSet::default(),
+            read: FxHashSet::default(),
             has_barrier: nodes.iter().any(|node| node.op() == Op::Barrier),
             nodes,
         })
@@ -245,7 +248,9 @@ impl Linearizer {
 
     /// Visits the stores before a barrier, each in those of the barrier's loops that it depends on.
     fn visit_staging(&mut self, node: u32, at: u32, tasks: &mut Vec<Task>) -> Result<(), Error> {
-        self.wait_for_readers(at);
+        let arrays = self.src[node as usize].iter().filter_map(|store| self.array_of(*store));
+        let arrays: SmallVec<[u32; 4]> = arrays.collect();
+        self.wait_for_readers(&arrays, at);
         tasks.push(Task::Emit(node, at));
         let is_range = |source: &u32| self.nodes[*source as usize].op() == Op::Range;
         let (ranges, stores): (Vec<u32>, Vec<u32>) =
@@ -304,20 +309,34 @@ impl Linearizer {
         }
         let sources: SmallVec<[u32; 4]> =
             sources.iter().map(|source| self.value(*source, at)).collect::<Result<_, Error>>()?;
-        let array = uop.src().first().and_then(|address| address.src().first());
-        let is_local = array.is_some_and(|array| array.op() == Op::DefineLocal);
-        let is_awaited = self.staging.contains(&node);
-        if self.has_barrier && uop.op() == Op::Store && is_local && !is_awaited {
-            self.wait_for_readers(at);
+        if let Some(array) = self.array_of(node) {
+            match uop.op() {
+                Op::Store if self.has_barrier && !self.staging.contains(&node) => {
+                    self.wait_for_readers(&[array], at);
+                }
+                Op::Load => drop(self.read.insert(array)),
+                _ => {}
+            }
         }
         let position = self.push(at, Instruction::of(&uop, sources));
         self.emitted.insert((node, at), position);
         Ok(())
     }
 
-    /// Emits a barrier if the scope is in a loop: threads may still read what the previous
-    /// iteration stored.
-    fn wait_for_readers(&mut self, at: u32) {
+    /// The local array that a load or store is of, by its number.
+    fn array_of(&self, node: u32) -> Option<u32> {
+        let address = *self.src[node as usize].first()?;
+        let array = *self.src[address as usize].first()?;
+        (self.nodes[array as usize].op() == Op::DefineLocal).then_some(array)
+    }
+
+    /// Emits a barrier before stores to local arrays if the scope is in a loop, or if one of the
+    /// arrays has been read before: threads may still read what was stored there.
+    fn wait_for_readers(&mut self, arrays: &[u32], at: u32) {
+        if arrays.iter().any(|array| self.read.contains(array)) {
+            self.push(at, Instruction::new(Op::Barrier, DType::Void, [], Arg::None));
+            return;
+        }
         let mut scope = at;
         while scope != ROOT {
             let range = &self.uops[self.scopes[scope as usize].range as usize];

@@ -668,4 +668,11 @@ mod tests {
     fn drawn_trees_agree_with_a_naive_evaluation() {
         check_trees(0, 600).unwrap_or_else(|problem| panic!("{problem}"));
     }
+
+    /// A loop over groups was cut in two parts, which store in one local array: threads wrote there
+    /// for the second part while others read what the first one had stored.
+    #[test]
+    fn stores_wait_for_the_readers_of_an_earlier_part() {
+        check_trees(2_159_902_400_392_780_781, 1).unwrap_or_else(|problem| panic!("{problem}"));
+    }
 }
