@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn movements_and_expressions_are_nested_lists() {
         let case = |text: &str| parse(text).expect("it is well formed").case;
-        let Case::Views(views) = case("views [2,3]\nflip [1]\npad [(0,1),(2,0)]\n") else {
+        let Case::Views(views) = case("view [2,3]\nflip axes=[1]\npad [(0,1),(2,0)]\n") else {
             panic!("movements")
         };
         let expected = json!({
