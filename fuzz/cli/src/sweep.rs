@@ -34,6 +34,8 @@ const SYMBOLIC_OPS: usize = 2;
 /// # Errors
 /// Bad flags.
 pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
+    let random: fn(&mut SeedChoices) -> Case =
+        |choices| Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default()));
     let status = sweep(
         options,
         &Kind {
@@ -41,12 +43,8 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
             enumerate: |choices| {
                 Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::small(3)))
             },
-            random: |choices| {
-                Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default()))
-            },
-            random_for_peers: |choices| {
-                Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default()))
-            },
+            random,
+            random_for_peers: random,
             check: |case| match case {
                 Case::Views(views) => gradiff_check::check_views(views),
                 _ => Ok(()),

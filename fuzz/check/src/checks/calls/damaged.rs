@@ -13,7 +13,7 @@ use super::Draw;
 /// A statement whose sources are numbered from 0 on, and their types.
 type Legal = (Statement, Vec<TensorType>);
 
-/// The statements of the corpus that call methods or move elements, on few elements.
+/// The statements of the corpus that call methods, concatenate or gather, on few elements.
 fn legal() -> &'static [Legal] {
     static LEGAL: OnceLock<Vec<Legal>> = OnceLock::new();
     LEGAL
