@@ -30,7 +30,8 @@ pub(crate) fn pack(node: &UOp, new: &UOp, options: &Options) -> Option<UOp> {
         let packed = is_large.then(|| contraction(&node, thresholds)).flatten();
         return packed.map(|contraction| contraction.apply(&new, thresholds));
     }
-    if !is_large_contraction(node, thresholds) {
+    // A stored product has no factors after the conversion.
+    if [node, new].iter().any(|node| !is_large_contraction(node, thresholds)) {
         return None;
     }
     if let Some(operand) = operand_for_rows(node, thresholds) {

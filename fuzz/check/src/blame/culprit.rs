@@ -8,6 +8,8 @@ use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds};
 use gradiff_rules::proof;
 use gradiff_rules::witness::{Hint, Stray, stray, witness};
 
+use crate::rules::sabotage::is_legal;
+
 /// Maximal number of characters of a node in a report.
 const CHARACTERS_MAX: usize = 240;
 
@@ -43,6 +45,7 @@ impl Culprit {
     pub fn file(&self) -> String {
         match self.rule.split_once('/') {
             Some(("bounds", _)) => "engine/rewrite/src/bounds.rs".to_string(),
+            Some(_) if is_legal(&self.rule) => "engine/rewrite/src/rules/legal.rs".to_string(),
             Some((table, _)) => format!("engine/rewrite/src/rules/{table}.rs"),
             None => "engine/rewrite/src/rules".to_string(),
         }
@@ -193,6 +196,24 @@ pub(crate) fn of_bounds(stray: &Stray) -> Culprit {
     let witness =
         format!("{op} of {sources} in {dtype} is said to be {claimed}, but is {}", stray.words);
     Culprit { witness, ..Culprit::new(&format!("bounds/{op}"), short(node), claimed) }
+}
+
+/// The culprit if a node is left that devices need not support: the rule that made it; if no rule
+/// did, those that should have replaced it, joined by ` or `.
+pub(crate) fn of_illegal(node: &UOp, words: &str, steps: &[Step]) -> Culprit {
+    let has = |graph: &UOp| graph.toposort().contains(node);
+    let witness = format!("{} {words}", short(node));
+    if let Some(step) = steps.iter().find(|step| has(&step.after) && !has(&step.before)) {
+        return Culprit { witness, ..of_step(step) };
+    }
+    let left_side = format!("({} ", node.op().name());
+    let mut rows: Vec<&str> = rows()
+        .iter()
+        .filter(|row| is_legal(row.name) && row.lhs.starts_with(&left_side))
+        .map(|row| row.name)
+        .collect();
+    rows.sort_unstable();
+    Culprit { witness, ..Culprit::new(&rows.join(" or "), short(node), String::new()) }
 }
 
 /// A step as the culprit, without a witness yet.

@@ -38,10 +38,12 @@ pub fn directed(rule: &Rule, row: &Rule, number: u64, state: &mut u64) -> Option
     // With half of the turns, such that they still reach all dtypes.
     let turn = if is_shared { number / 2 } else { number };
     let dtype = dtypes[turn as usize % dtypes.len()];
-    let graph = instance(rule, dtype, &mut dice)?;
+    // What a mutant leaves illegal only nodes of the row show.
+    let is_of_row = is_legal(rule.name) && number % 4 > 1 && row.types.has(dtype);
+    let graph = instance(if is_of_row { row } else { rule }, dtype, &mut dice)?;
     // The checker of expressions runs neither the late rules nor those after them.
     let table = rule.name.split('/').next().unwrap_or_default();
-    let is_last = ["late", "contract"].contains(&table) || is_legal(table);
+    let is_last = ["late", "contract"].contains(&table) || is_legal(rule.name);
     let expr = if is_last { None } else { written(&graph) };
     Some(expr.map_or(Subject::Graph(graph), Subject::Expr))
 }

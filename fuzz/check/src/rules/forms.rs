@@ -16,7 +16,7 @@ use gradiff_rules::mutate::Mutant;
 
 use crate::blame::culprit::short;
 use crate::rules::directed::directed;
-use crate::rules::sabotage::{Harness, Subject, outcome};
+use crate::rules::sabotage::{Harness, Subject, contracted, is_legal, outcome};
 
 /// The reviewed lines.
 pub const FORMS: &str = include_str!("../../../forms.txt");
@@ -35,7 +35,7 @@ pub struct Form {
 impl Form {
     /// The form that a subject has now; `None` for programs.
     pub fn new(rule: &str, subject: &Subject) -> Option<Form> {
-        let text = form(&graph_of(subject)?);
+        let text = form(rule, &graph_of(subject)?);
         Some(Form { rule: rule.to_owned(), subject: subject.clone(), text })
     }
 
@@ -73,7 +73,7 @@ impl Form {
 
     /// The form that the subject has now; for a panic, its message.
     pub fn now(&self) -> String {
-        let now = graph_of(&self.subject).map(|graph| crate::catch(|| form(&graph)));
+        let now = graph_of(&self.subject).map(|graph| crate::catch(|| form(&self.rule, &graph)));
         now.unwrap_or(Ok(String::new())).unwrap_or_else(|panic| panic)
     }
 }
@@ -102,11 +102,19 @@ pub(crate) fn graph_of(subject: &Subject) -> Option<UOp> {
     }
 }
 
-/// The graph after rewriting, as text: simplified, and after the late pass if that differs; in the
-/// default mode, and in the other modes where they differ.
-pub fn form(graph: &UOp) -> String {
+/// The graph after rewriting, as text. For a rule that makes graphs legal: made legal as it is; for a
+/// rule of contraction: with multiply-adds; both in the default mode. For others: simplified, and after the late pass if that differs; in the default
+/// mode, and in the other modes where they differ.
+pub fn form(rule: &str, graph: &UOp) -> String {
     let rewritten = |mode| outcome(graph, mode, &mut Trace::default());
-    let described = |[simple, last, _]: &[UOp; 3]| match simple == last {
+    if rule.starts_with("contract/") {
+        return short(&contracted(graph));
+    }
+    if is_legal(rule) {
+        let [.., legal] = rewritten(Mode::Default);
+        return short(&legal);
+    }
+    let described = |[simple, last, ..]: &[UOp; 4]| match simple == last {
         true => short(simple),
         false => format!("{}, last {}", short(simple), short(last)),
     };
@@ -158,7 +166,7 @@ impl Differences {
         let mut state = 1;
         let drawn = (0..count).filter_map(|number| directed(&row, &row, number, &mut state));
         let expressions = (0..count / 4).map(|number| Subject::Expr((harness.expression)(number)));
-        let subjects = with_forms(drawn.chain(expressions));
+        let subjects = with_forms(rule, drawn.chain(expressions));
         Some(Differences { row, subjects, count, pool: None, found: Vec::new() })
     }
 
@@ -174,7 +182,7 @@ impl Differences {
             Some(changed) => (Some(changed), 0, 0),
             None => {
                 let (drawn, different) = self.different(mutant);
-                let (different, count) = (with_forms(different.into_iter()), drawn);
+                let (different, count) = (with_forms(self.row.name, different.into_iter()), drawn);
                 let search = || self.first(&different);
                 let changed =
                     gradiff::rewrite::rules::with_rows(&[mutant.rule], search).ok().flatten();
@@ -235,10 +243,10 @@ impl Differences {
 }
 
 /// The subjects whose form is computed without a panic and printed uncut, smallest first.
-fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
+fn with_forms(rule: &str, subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
     let with_form = |subject: Subject| {
         let graph = graph_of(&subject)?;
-        let text = crate::catch(|| form(&graph)).ok()?;
+        let text = crate::catch(|| form(rule, &graph)).ok()?;
         (!text.contains("...")).then_some((subject, graph, text))
     };
     let mut subjects: Vec<_> = subjects.filter_map(with_form).collect();

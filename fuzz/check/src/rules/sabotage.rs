@@ -6,7 +6,7 @@
 //! `expect` line or a reviewed form that fails kills as well, but only shows that the result
 //! differs. There is no clock here: the caller chooses the rounds and says when time is up.
 
-use gradiff::graph::{Op, UOp};
+use gradiff::graph::{DType, Op, UOp};
 use gradiff::rewrite::{
     Claim, Legal, Mode, Options, Rule, RuleSet, Trace, collapse, contract, late, rewrite, symbolic,
 };
@@ -281,8 +281,8 @@ impl<'a> Harness<'a> {
 
     /// Judges a subject.
     fn killed_by_subject(&self, rule: &Rule, subject: &Subject) -> Option<Death> {
-        // A rule that does not fire changes nothing.
-        if graph_of(subject).is_some_and(|graph| !fires(rule, &graph)) {
+        // A rule that does not fire changes nothing; one that makes an op legal leaves that op.
+        if !is_legal(rule.name) && graph_of(subject).is_some_and(|graph| !fires(rule, &graph)) {
             return None;
         }
         let judged = crate::catch(|| (self.judge)(subject)).and_then(|judged| judged);
@@ -306,7 +306,7 @@ fn killed_by_form(form: &Form) -> Option<Death> {
 fn fires(rule: &Rule, graph: &UOp) -> bool {
     let is_applied = |(mode, _): &(Mode, Claim)| {
         let mut trace = Trace::default();
-        let [_, last, _] = outcome(graph, *mode, &mut trace);
+        let [_, last, ..] = outcome(graph, *mode, &mut trace);
         rewritten(&last, &contract(), *mode, None, &mut trace);
         trace.counts.contains_key(rule.name)
     };
@@ -374,37 +374,66 @@ fn legal(graph: &UOp, mode: Mode, fuel: Option<u64>, trace: &mut Trace) -> UOp {
     Legal::all().rewrite(graph, &Options { mode, fuel }, trace)
 }
 
-/// The graph after rewriting: simplified, after the late pass, and legal. A graph with reductions
-/// is only collapsed.
-pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 3] {
+/// The graph after rewriting: simplified, after the late pass, and legal; and made legal as it was,
+/// which reaches rows whose nodes the simplifier removes. A graph with reductions is only collapsed.
+pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 4] {
     if has_reduction(graph) {
         let closed = collapsed(graph, mode, None, trace);
-        return [closed.clone(), closed.clone(), closed];
+        return [(); 4].map(|()| closed.clone());
     }
     let simple = rewritten(graph, &symbolic(), mode, None, trace);
     let last = rewritten(&simple, &late(), mode, None, trace);
-    let legal = legal(&last, mode, None, trace);
-    [simple, last, legal]
+    let [from_last, from_first] = [&last, graph].map(|graph| legal(graph, mode, None, trace));
+    [simple, last, from_last, from_first]
+}
+
+/// The graph after rewriting, with multiply-adds.
+pub(crate) fn contracted(graph: &UOp) -> UOp {
+    let trace = &mut Trace::default();
+    let [_, last, ..] = outcome(graph, Mode::Default, trace);
+    rewritten(&last, &contract(), Mode::Default, None, trace)
+}
+
+/// A node of a legal graph that devices need not support, and why: an op that the tables replace,
+/// or a division or shift that some point makes undefined where `before` is not.
+fn illegal(before: &UOp, after: &UOp) -> Option<(UOp, String)> {
+    let is_replaced = |node: &&UOp| match node.op() {
+        Op::FloorDiv | Op::FloorMod | Op::Recip => true,
+        Op::MulAcc => node.dtype().is_int(),
+        Op::Max | Op::Min => matches!(node.dtype(), DType::F32 | DType::F64),
+        _ => false,
+    };
+    let nodes = after.toposort();
+    let replaced = nodes.iter().find(is_replaced);
+    let replaced = replaced.map(|node| (node.clone(), "is not replaced".to_string()));
+    replaced.or_else(|| {
+        let trap = trap(before, after, &Hint::new())?;
+        Some((trap.node, format!("is {}, which may trap", trap.words)))
+    })
 }
 
 /// Checks that rewriting a graph in one mode ends, keeps the value by its claim, has bounds that
-/// hold, and changes nothing when it is repeated, and that no op of the last result can trap.
+/// hold, and changes nothing when it is repeated, that devices support a legal result,
+/// and that strict mode has no product that its sum may leave unrounded.
 fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
     let text = || culprit::short(graph);
     let mut trace = Trace::default();
-    let [simple, last, legal] = outcome(graph, mode, &mut trace);
+    let [simple, last, legal, direct] = outcome(graph, mode, &mut trace);
     let contracted = rewritten(&last, &contract(), mode, None, &mut trace);
     if culprit::is_endless(&trace) {
         return Err(format!("simplifying {} does not end", text()));
     }
     let is_checked = mode != Mode::Strict && contracted == last && {
         let strict = outcome(graph, Mode::Strict, &mut Trace::default());
-        strict == [simple.clone(), last.clone(), legal.clone()]
+        strict == [simple.clone(), last.clone(), legal.clone(), direct.clone()]
     };
     if is_checked || mode == Mode::Fast && !graph.dtype().is_float() {
         return Ok(());
     }
-    let mut results = vec![&simple, &last, &contracted, &legal];
+    if mode == Mode::Strict && contracted != last {
+        return Err(format!("{} became {} in strict mode", text(), culprit::short(&contracted)));
+    }
+    let mut results = vec![&simple, &last, &contracted, &legal, &direct];
     results.dedup();
     for after in results.into_iter().filter(|after| *after != graph) {
         if let Some(words) = witness(graph, after, claim, &Hint::new()) {
@@ -418,8 +447,10 @@ fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
         let words = stray.words;
         return Err(format!("{} is {words}, outside its bounds", culprit::short(&stray.node)));
     }
-    if let Some(trap) = trap(graph, &legal, &Hint::new()) {
-        return Err(format!("{} is {}, which may trap", culprit::short(&trap.node), trap.words));
+    for after in [&legal, &direct] {
+        if let Some((node, words)) = illegal(graph, after) {
+            return Err(format!("{} {words}", culprit::short(&node)));
+        }
     }
     let again = rewritten(&simple, &symbolic(), mode, None, &mut Trace::default());
     if again != simple {
@@ -430,9 +461,10 @@ fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
 }
 
 impl Death {
-    /// Returns whether the rule that blame names is the mutated one.
+    /// Returns whether the mutated rule is the one that blame names, or one of two.
     pub fn names(&self, mutant: &Mutant) -> bool {
-        self.rule.as_deref() == Some(mutant.rule.name)
+        let named = self.rule.as_deref().unwrap_or_default();
+        named.split(" or ").any(|rule| rule == mutant.rule.name)
     }
 
     /// Returns whether the pass that blame names runs the mutated rule.
@@ -440,15 +472,16 @@ impl Death {
         let pass = self.pass.as_deref().unwrap_or_default();
         match mutant.rule.name.split_once('/') {
             Some((table @ ("late" | "contract"), _)) => pass == table,
-            Some((table, _)) if is_legal(table) => pass == "legal",
+            Some(_) if is_legal(mutant.rule.name) => pass == "legal",
             Some(("reduce", _)) => pass == "collapse",
             _ => pass.starts_with("symbolic") || pass == "collapse",
         }
     }
 }
 
-/// Returns whether a table of this name makes graphs legal.
-pub(crate) fn is_legal(table: &str) -> bool {
+/// Returns whether the rule of this name is of a table that makes graphs legal.
+pub(crate) fn is_legal(rule: &str) -> bool {
+    let table = rule.split('/').next().unwrap_or_default();
     let tables = ["half", "mulacc", "recip", "floor", "division", "shift", "maximum", "narrow"];
     tables.contains(&table)
 }
@@ -472,8 +505,7 @@ fn blame(subject: &Subject) -> Option<Culprit> {
                 return in_pass(graph, &run, "collapse", claim);
             }
             let first = |fuel, trace: &mut Trace| rewritten(graph, &symbolic, mode, fuel, trace);
-            let culprit = in_pass(graph, &first, "symbolic", claim);
-            culprit.or_else(|| {
+            let culprit = in_pass(graph, &first, "symbolic", claim).or_else(|| {
                 let simple = crate::catch(|| first(None, &mut Trace::default())).ok()?;
                 let last = |fuel, trace: &mut Trace| rewritten(&simple, &late, mode, fuel, trace);
                 in_pass(graph, &last, "late", claim).or_else(|| {
@@ -482,7 +514,25 @@ fn blame(subject: &Subject) -> Option<Culprit> {
                         |fuel, trace: &mut Trace| rewritten(&last, &contract, mode, fuel, trace);
                     let run = |fuel, trace: &mut Trace| legal(&last, mode, fuel, trace);
                     let culprit = in_pass(graph, &contracted, "contract", claim);
-                    culprit.or_else(|| in_pass(graph, &run, "legal", claim))
+                    culprit.or_else(|| in_pass(graph, &run, "legal", claim)).or_else(|| {
+                        let mut trace = Trace::with_steps();
+                        contracted(None, &mut trace);
+                        let steps = trace.steps.filter(|_| mode == Mode::Strict)?;
+                        let witness = "may leave a product unrounded".to_string();
+                        let pass = "contract".to_string();
+                        Some(Culprit { pass, witness, ..culprit::of_step(steps.first()?) })
+                    })
+                })
+            });
+            culprit.or_else(|| {
+                let direct = |fuel, trace: &mut Trace| legal(graph, mode, fuel, trace);
+                in_pass(graph, &direct, "legal", claim).or_else(|| {
+                    let mut trace = Trace::with_steps();
+                    let after = direct(None, &mut trace);
+                    let (node, words) = illegal(graph, &after)?;
+                    let steps = trace.steps.unwrap_or_default();
+                    let culprit = culprit::of_illegal(&node, &words, &steps);
+                    Some(Culprit { pass: "legal".to_string(), ..culprit })
                 })
             })
         }
