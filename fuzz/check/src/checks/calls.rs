@@ -16,6 +16,7 @@ mod limits;
 mod memories;
 mod nodes;
 mod options;
+mod random;
 mod rows;
 mod rules;
 mod sizes;

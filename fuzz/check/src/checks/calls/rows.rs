@@ -8,7 +8,7 @@ use gradiff_corpus::{
 
 use super::{
     Call, Draw, Expected, Row, copies, devices, folds, gradients, intervals, limits, memories,
-    name_of, nodes, options, rules, sizes, stores, uniform, values, views, windows,
+    name_of, nodes, options, random, rules, sizes, stores, uniform, values, views, windows,
 };
 use crate::backends::translate;
 
@@ -16,7 +16,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 63] = [
+pub(super) const ROWS: [(&str, Row); 64] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -62,6 +62,7 @@ pub(super) const ROWS: [(&str, Row); 63] = [
     ("functions of rows", Row::Check(values::rows_of_numbers)),
     ("integers", Row::Check(values::integers)),
     ("readings", Row::Check(values::readings)),
+    ("random numbers", Row::Check(random::random)),
     ("names of devices", Row::Check(copies::names)),
     ("operands on devices", Row::Check(copies::operands)),
     ("graphs on devices", Row::Check(copies::graphs)),
