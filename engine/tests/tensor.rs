@@ -209,6 +209,36 @@ fn cat_and_gather_copy_bits() {
 }
 
 #[test]
+fn index_of_a_gather_is_computed_where_it_is_used() {
+    let engine = Engine::new("jit").unwrap();
+    let index = ints(&[2, 2], &[2, 0, -1, 1]);
+    let gathered = || grid().gather(1, &index.add(1).unwrap()).unwrap();
+    assert_eq!(engine.plan(&[&gathered()]).unwrap().kernel_count(), 1);
+    // So is the index of the index, by loops of the same sizes.
+    let twice = || grid().gather(1, &gathered());
+    assert_eq!(engine.plan(&[&twice().unwrap()]).unwrap().kernel_count(), 1);
+    check(twice, "[[1, 3], [0, 0]]");
+}
+
+#[test]
+fn sorts_merge_long_axes() {
+    for length in [511, 512, 513, 768, 769, 5000] {
+        // Each number twice or more, with gaps.
+        let numbers: Vec<i32> = (0..length).map(|i| i * 7919 % 251 - 100).collect();
+        let mut expected: Vec<i32> = (0..length).collect();
+        expected.sort_by_key(|position| numbers[*position as usize]);
+        let x = Tensor::from_slice(&[i64::from(length)], &numbers).unwrap();
+        assert_eq!(x.argsort(0, false).unwrap().to_vec::<i32>().unwrap(), expected, "{length}");
+        expected.sort_by_key(|position| -numbers[*position as usize]);
+        let first: Vec<i32> = expected[..3].to_vec();
+        assert_eq!(x.topk(3, 0, true).unwrap().1.to_vec::<i32>().unwrap(), first, "{length}");
+    }
+    let long = Tensor::zeros(DType::F32, &[1 << 21]).unwrap();
+    let error = long.sort(0, false).unwrap_err().to_string();
+    assert!(error.contains("the elements times the size of the axis are more than"), "{error}");
+}
+
+#[test]
 fn constructors_give_their_elements() {
     check(|| Tensor::full(DType::F16, &[2, 1], 1.5), "[[1.5], [1.5]]");
     check(|| Tensor::full(DType::I64, &[], 7), "7");

@@ -496,7 +496,7 @@ methods! {
     /// As `scatter`, but the largest of the elements and what is there stays; NaN if one is NaN.
     ScatterAmax "scatter_amax" 3 [axis: Int] indexing::scatter;
     // Ordering.
-    /// The elements along an axis, of at most 16384 elements, in ascending or descending order.
+    /// The elements along an axis in ascending or descending order.
     /// Equal elements, such as zeros of both signs, keep their order; NaN is above all numbers and
     /// equal to NaN. Elements are copied bit by bit.
     Sort "sort" 1 [axis: Int, descending: Flag] ordering::sorted;

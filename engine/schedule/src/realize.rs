@@ -2,7 +2,8 @@
 //!
 //! A node gets a buffer if
 //! 1. it is an output, `Contiguous` or a `Copy` (see `views`);
-//! 2. a view repeats its elements (expand), unless they are cheaper to compute again;
+//! 2. a view repeats its elements (expand), unless they are cheaper to compute again, or are the
+//!    index of a gather, which is used once for each element;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
 //! 5. it ends the chain of a reduction: the reduction and the elementwise ops of the reduced shape
@@ -16,14 +17,14 @@
 //!
 //! An elementwise node that several kernels use is computed in each of them.
 
-use gradiff_graph::{Arg, Op, UOp};
+use gradiff_graph::{Arg, Constant, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::rows::FusedReductions;
 use crate::tuning::{CHEAP_NODES, MAX_KERNEL_NODES};
-use crate::views::{Viewed, split};
+use crate::views::{Viewed, constant_under, split};
 use crate::{Options, size_of};
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
@@ -58,7 +59,8 @@ pub(crate) fn rearranged_in_several(viewed: &Viewed, options: &Options) -> FxHas
 /// Chooses the nodes that get a buffer if kernels are fused.
 fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
     let realized = viewed.forced.clone();
-    let mut chooser = Chooser { realized, rows: options.rows, ..Chooser::default() };
+    let indices = viewed.order.iter().filter_map(index_of_gather).cloned().collect();
+    let mut chooser = Chooser { realized, rows: options.rows, indices, ..Chooser::default() };
     for node in &viewed.order {
         chooser.apply_chain_rules(node);
     }
@@ -99,6 +101,32 @@ pub(crate) fn is_computed(node: &UOp) -> bool {
     !matches!(node.op(), Op::Buffer | Op::Const | Op::Iota | Op::View)
 }
 
+/// Returns the index of a reduction that adds up one element of each row, that at the index: in a
+/// kernel, it is a single load.
+fn index_of_gather(reduction: &UOp) -> Option<&UOp> {
+    let Arg::Reduce(Op::Add, axes) = reduction.arg() else { return None };
+    let (Op::ReduceAxis, [axis], [choice]) = (reduction.op(), &axes[..], reduction.src()) else {
+        return None;
+    };
+    let (Op::Where, [is_other, zero, _]) = (choice.op(), choice.src()) else { return None };
+    let (Op::CmpNe, [index, counter]) = (is_other.op(), is_other.src()) else { return None };
+    let (Arg::View(index_tracker), Arg::View(counter_tracker)) = (index.arg(), counter.arg())
+    else {
+        return None;
+    };
+    let strides_of = |tracker: &ShapeTracker| match tracker.views() {
+        [view] if view.mask().is_none() => Some(view.strides().to_vec()),
+        _ => None,
+    };
+    let axis = *axis as usize;
+    let counts = |(at, stride): (usize, &i64)| *stride == i64::from(at == axis);
+    let is_gather = counter.src()[0].op() == Op::Iota
+        && strides_of(counter_tracker)?.iter().enumerate().all(counts)
+        && strides_of(index_tracker)?[axis] == 0
+        && constant_under(zero).is_some_and(|zero| zero == Constant::zero(zero.dtype()));
+    is_gather.then_some(index)
+}
+
 /// The chain of a node: the node and the nodes below it that are fused with it.
 #[derive(Clone, Copy, Default)]
 struct Chain {
@@ -128,6 +156,8 @@ struct Chooser {
     realized: FxHashSet<UOp>,
     /// [`Options::rows`].
     rows: bool,
+    /// The indices of gathers, each a view that repeats them along the gathered axis.
+    indices: FxHashSet<UOp>,
     /// The chain of each node.
     chains: FxHashMap<UOp, Chain>,
     /// The kernels that each node is fused into, by the buffers so far.
@@ -143,7 +173,8 @@ impl Chooser {
     fn apply_chain_rules(&mut self, node: &UOp) {
         if let (Op::View, Arg::View(tracker)) = (node.op(), node.arg()) {
             let base = &node.src()[0];
-            if is_computed(base) && self.must_realize(tracker, base) {
+            let is_index = self.indices.contains(node);
+            if is_computed(base) && !is_index && self.must_realize(tracker, base) {
                 self.realized.insert(base.clone());
             }
         }

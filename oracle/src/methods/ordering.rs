@@ -13,9 +13,6 @@ use crate::infer::{Check, resolve_axis};
 use crate::integer;
 use crate::value::Value;
 
-/// Maximum size of an axis that is sorted.
-const MAX_SORTED: usize = 1 << 14;
-
 /// Compares two elements in the order that has NaN last.
 fn compare(dtype: DType, a: Cell, b: Cell) -> Result<Ordering, Reason> {
     match (a, b) {
@@ -80,9 +77,6 @@ fn ordered(
     let x = call.srcs[0];
     let axis = resolve_axis(number, x.shape.len())?;
     let size = x.shape[axis];
-    if size > MAX_SORTED {
-        return Err(format!("{size} elements are more than {MAX_SORTED}"));
-    }
     let count = count.unwrap_or(size as i64);
     let found = usize::try_from(count).ok().filter(|count| *count <= size);
     let count = found.ok_or_else(|| format!("the first {count} of {size} elements"))?;

@@ -1,23 +1,25 @@
-//! Methods that compare elements with each other. A sort counts, for each element, those that come
-//! before it, which is its position: no element moves before all are known, at the cost of the
-//! square of the size.
+//! Methods that compare elements with each other. A sort counts, for each element of a block, those
+//! that come before it there, which is its position, and then merges the blocks in pairs: each
+//! position of a merged run finds by bisection how many elements of the first run precede it.
 
 use gradiff_graph::DType;
 
 use crate::axes::resolve_axis;
 use crate::error::invalid;
-use crate::methods::indexing::moved_last;
-use crate::{Axes, Error, Tensor, keepdim};
+use crate::{Axes, Error, MAX_ELEMENTS, Scalar, Tensor, keepdim};
 
-/// Maximum size of an axis that is sorted, since the work grows with its square.
-const MAX_SORTED: i64 = 1 << 14;
+/// Maximum size of an axis that is sorted by counting alone, whose work grows with its square.
+const COUNTED_MAX: i64 = 512;
+/// Size of the blocks of a longer axis that are sorted by counting, and then merged.
+const SORTED_BLOCK: i64 = 256;
 
 impl Tensor {
     /// Elements along `axis` in ascending or descending order. Equal elements, such as zeros of
     /// both signs, keep their order; NaN is above all numbers. All dtypes; elements are copied bit
     /// by bit.
     /// # Errors
-    /// If the axis does not exist, or has more than 16384 elements.
+    /// If the axis does not exist, or the number of elements times the size of the axis is more than
+    /// [`MAX_ELEMENTS`].
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -171,40 +173,50 @@ impl Tensor {
         self.reduced("count_nonzero", axes.into(), |x, axes| x.cast(DType::Bool)?.sum_kept(axes))
     }
 
-    /// The number of an axis that is short enough to be sorted.
+    /// The number of an axis that can be sorted.
     fn sorted_axis(&self, name: &str, axis: i64) -> Result<usize, Error> {
         let axis = resolve_axis(name, axis, self.shape())?;
-        if MAX_SORTED < self.shape()[axis] {
-            return invalid(format!(
-                "{name} along axis {axis} of {:?}: at most {MAX_SORTED} elements are sorted",
+        let size = self.shape()[axis];
+        let compared = self.shape().iter().try_fold(size, |count, size| count.checked_mul(*size));
+        match compared {
+            Some(..=MAX_ELEMENTS) if size <= i64::from(i32::MAX) => Ok(axis),
+            _ => invalid(format!(
+                "{name} along axis {axis} of {:?}: the elements times the size of the axis are \
+                 more than {MAX_ELEMENTS}",
                 self.shape()
-            ));
+            )),
         }
-        Ok(axis)
     }
 
-    /// Returns, for each position in order, the position of its element; a buffer of its own. The
-    /// elements must be computed once, since all comparisons must see the same bits.
+    /// Returns, for each position in order, the position of its element; a buffer of its own.
     fn positions_in_order(&self, axis: usize, descending: bool) -> Result<Tensor, Error> {
-        let (rank, size) = (self.rank(), self.shape()[axis]);
-        let position = Tensor::arange(DType::I32, 0, 1, size)?;
-        let mut shape = vec![1; rank + 1];
-        shape[axis] = size;
-        let along = position.reshape(&shape)?;
-        // Each element along `axis` meets each of its axis along the last one.
-        let (x, each) = (self.unsqueeze(-1)?, moved_last(self, axis)?);
-        let (each_before, x_before) = match descending {
-            true => (is_less(&x, &each)?, is_less(&each, &x)?),
-            false => (is_less(&each, &x)?, is_less(&x, &each)?),
+        let keys = self.transpose(axis as i64, -1)?.sort_keys(descending)?.contiguous();
+        let mut runs = Runs::of_blocks(&keys)?;
+        while runs.size < runs.count {
+            runs = runs.merged()?;
+        }
+        Ok(runs.positions.transpose(axis as i64, -1)?.contiguous())
+    }
+
+    /// Integers in the order of the elements, or in the reverse order: equal for equal elements, as
+    /// zeros of both signs are, and the largest one for NaN.
+    fn sort_keys(&self, descending: bool) -> Result<Tensor, Error> {
+        let keys = match self.dtype() {
+            DType::Bool => self.cast(DType::U8)?,
+            dtype if dtype.is_float() => {
+                let bits = self.bitcast(signed_of_bits(dtype))?;
+                let dtype = bits.dtype();
+                let largest = dtype.int_range().map_or(0, |range| range.1 as i64);
+                // The bits of negative numbers increase with their magnitude.
+                let is_negative = bits.cmplt(0)?;
+                let keys = is_negative.where_(&bits.xor(largest)?, &bits)?;
+                let keys = self.cmpeq(0)?.where_(&Tensor::scalar(dtype, 0)?, &keys)?;
+                self.cmpne(self)?.where_(&Tensor::scalar(dtype, largest)?, &keys)?
+            }
+            _ => self.unchanged(),
         };
-        // Of equal elements, those at earlier positions come before.
-        let is_earlier = position.cmplt(&along)?;
-        let comes_before = is_earlier.where_(&x_before.not()?, &each_before)?;
-        let target = comes_before.sum(-1)?.contiguous();
-        // The inverse permutation: the position whose target this is.
-        let is_target = moved_last(&target, axis)?.cmpeq(&along)?;
-        let found = is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?;
-        Ok(found.sum(-1)?.contiguous())
+        // The complement turns the order of integers, and never overflows.
+        if descending { keys.not() } else { Ok(keys) }
     }
 
     /// The position of the first element that is NaN or, if none is, that equals the extreme one.
@@ -251,11 +263,91 @@ impl Tensor {
     }
 }
 
-/// Returns whether a comes before b in the order that has NaN last.
-fn is_less(a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
-    let less = a.cmplt(b)?;
-    match a.dtype().is_float() {
-        true => less.or(&b.cmpne(b)?.and(&a.cmpne(a)?.not()?)?),
-        false => Ok(less),
+/// The signed integers that are as wide as these floats.
+fn signed_of_bits(dtype: DType) -> DType {
+    match dtype.size_bytes() {
+        2 => DType::I16,
+        4 => DType::I32,
+        _ => DType::I64,
+    }
+}
+
+/// Sorted runs along the last axis.
+struct Runs {
+    /// The keys, ascending within each run.
+    keys: Tensor,
+    /// Their positions (i32) before.
+    positions: Tensor,
+    /// The number of elements along the axis.
+    count: i64,
+    /// The number of elements of each run; the last run may have fewer.
+    size: i64,
+}
+
+impl Runs {
+    /// Sorts blocks of the last axis: the number of keys that come before a key is its position.
+    fn of_blocks(keys: &Tensor) -> Result<Runs, Error> {
+        let (rank, count) = (keys.rank(), keys.shape()[keys.rank() - 1]);
+        let size = if count <= COUNTED_MAX { count.max(1) } else { SORTED_BLOCK };
+        let blocks = (count + size - 1) / size;
+        let outer = &keys.shape()[..rank - 1];
+        let shape = |inner: &[i64]| [outer, inner].concat();
+        // Padding comes last: no key is larger, and of equal ones the earlier come before.
+        let mut pads = vec![(0, 0); rank];
+        pads[rank - 1] = (0, blocks * size - count);
+        let largest = Scalar::from(keys.dtype().int_range().map_or(0, |range| range.1));
+        let padded = keys.pad(&pads, largest)?.reshape(&shape(&[blocks, size]))?.contiguous();
+        let position = Tensor::arange(DType::I32, 0, 1, size)?;
+        let along = position.reshape(&[size, 1])?;
+        // Each key of a block along the last axis but one meets each of its block along the last.
+        let (key, each) = (padded.unsqueeze(-1)?, padded.unsqueeze(-2)?);
+        let is_earlier = position.cmplt(&along)?;
+        let comes_before = is_earlier.where_(&key.cmplt(&each)?.not()?, &each.cmplt(&key)?)?;
+        let target = comes_before.sum(-1)?.contiguous();
+        // The inverse permutation: the position whose target this is.
+        let is_target = target.unsqueeze(-2)?.cmpeq(&along)?;
+        let found = is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?.sum(-1)?;
+        let start = Tensor::arange(DType::I32, 0, size, blocks)?.reshape(&[blocks, 1])?;
+        let positions = found.add(&start)?.reshape(&shape(&[blocks * size]))?;
+        let positions = positions.range(rank - 1, 0, count)?.contiguous();
+        let keys =
+            if size < count { keys.gather(-1, &positions)?.contiguous() } else { keys.clone() };
+        Ok(Runs { keys, positions, count, size })
+    }
+
+    /// Merges pairs of runs. Of equal keys, those of the first run come before.
+    fn merged(self) -> Result<Runs, Error> {
+        let Runs { keys, positions, count, size } = self;
+        let mut shape = vec![1; keys.rank() - 1];
+        shape.push(count);
+        let number = Tensor::arange(DType::I32, 0, 1, count)?.reshape(&shape)?;
+        // The starts of the runs of a pair, the place in the merged run, and the sizes of the runs.
+        let first = number.floordiv(2 * size)?.mul(2 * size)?;
+        let second = first.add(size)?;
+        let place = number.sub(&first)?;
+        let first_size = first.neg()?.add(count)?.minimum(size)?;
+        let second_size = second.neg()?.add(count)?.clamp(0, size)?;
+        // The number of keys of the first run before a place, by bisection.
+        let most = place.minimum(&first_size)?;
+        let least = place.sub(&second_size)?.maximum(0)?;
+        let mut taken = least.expand(keys.shape())?.contiguous();
+        let mut step = size;
+        while 0 < step {
+            let candidate = taken.add(step)?;
+            let key = keys.gather(-1, &first.add(&candidate)?.sub(1)?)?;
+            let other = keys.gather(-1, &second.add(&place)?.sub(&candidate)?)?;
+            let is_taken = most.cmplt(&candidate)?.or(&other.cmplt(&key)?)?.not()?;
+            taken = is_taken.where_(&candidate, &taken)?.contiguous();
+            step /= 2;
+        }
+        let (of_first, of_second) = (first.add(&taken)?, second.add(&place)?.sub(&taken)?);
+        let (key, other) = (keys.gather(-1, &of_first)?, keys.gather(-1, &of_second)?);
+        let is_second_over = second.add(&second_size)?.cmplt(&of_second.add(1)?)?;
+        let is_first =
+            taken.cmplt(&first_size)?.and(&is_second_over.or(&other.cmplt(&key)?.not()?)?)?;
+        let next = is_first.where_(&of_first, &of_second)?.contiguous();
+        let [keys, positions] = [keys, positions].map(|x| x.gather(-1, &next));
+        let (keys, positions) = (keys?.contiguous(), positions?.contiguous());
+        Ok(Runs { keys, positions, count, size: 2 * size })
     }
 }

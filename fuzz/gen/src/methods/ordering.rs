@@ -6,6 +6,12 @@ use crate::fact::{Fact, decided};
 use crate::programs::Builder;
 use crate::{Choices, shapes, transfer};
 
+/// Sizes above this are sorted in some thirty steps, in each of which the evaluators of graphs
+/// compare all pairs of positions.
+const MERGED_FROM: usize = 512;
+/// Maximum number of elements of such a sort.
+const MERGED_MAX: usize = 600;
+
 impl<C: Choices> Builder<'_, C> {
     /// Adds a sort, the positions of one, or the first elements of either.
     pub(super) fn draw_sort(&mut self, method: Method) -> Option<ValueId> {
@@ -13,6 +19,9 @@ impl<C: Choices> Builder<'_, C> {
         let src = self.pick(|tensor, fact| !tensor.shape.is_empty() && decided(fact, policy))?;
         let shape = self.type_of(src).shape.clone();
         let (axis, number) = self.some_axis(shape.len());
+        if MERGED_FROM < shape[axis] && MERGED_MAX < shape.iter().product() {
+            return None;
+        }
         let descending = Arg::Flag(self.choices.one_in(2));
         let args = match method {
             Method::Topk | Method::TopkIndices => {

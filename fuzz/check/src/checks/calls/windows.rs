@@ -194,11 +194,13 @@ pub(super) fn stacks(draw: &mut Draw) -> Result<(), String> {
     }
 }
 
-/// Running sums along an axis, which may be long, and sums of shifted sums.
+/// Running sums along an axis, which may be long, sums of shifted sums, and sorts.
 pub(super) fn long_axes(draw: &mut Draw) -> Result<(), String> {
     let problem = |error: Error| error.to_string();
-    if draw.one_in(8) {
-        return shifted_sums();
+    match draw.below(8) {
+        0 => return shifted_sums(),
+        1..=3 => return sorts(draw),
+        _ => {}
     }
     let length = if draw.one_in(16) { LONGEST } else { draw.pick(&LENGTHS) };
     let first = draw.bits();
@@ -216,6 +218,43 @@ pub(super) fn long_axes(draw: &mut Draw) -> Result<(), String> {
     match found.iter().copied().zip(expected).position(|(found, expected)| found != expected) {
         None if found.len() == numbers.len() => Ok(()),
         at => Err(format!("cumsum of {length} elements is wrong at {at:?} of {}", found.len())),
+    }
+}
+
+/// Sorts rows, of which long ones are merged from blocks.
+fn sorts(draw: &mut Draw) -> Result<(), String> {
+    let problem = |error: Error| error.to_string();
+    let near = 256 * (1 + draw.below(6)) as i64 + draw.pick(&[-1, 0, 1, 130, -100]);
+    let (rows, length) = (1 + draw.below(2) as i64, near);
+    // Few numbers have many equal ones, whose order must stay.
+    let kinds = draw.pick(&[2, 7, 100, 1 << 30]);
+    let numbers: Vec<f32> = (0..rows * length)
+        .map(|_| match draw.below(kinds) {
+            number if 7 < kinds && number % 50 == 0 => draw.pick(&[f32::NAN, -0.0, f32::INFINITY]),
+            number => number as f32 - (kinds / 2) as f32,
+        })
+        .collect();
+    let descending = draw.one_in(2);
+    let before = |x: f32, y: f32| match (x.is_nan(), y.is_nan()) {
+        (false, false) => x.partial_cmp(&y).expect("neither is NaN"),
+        (x, y) => x.cmp(&y),
+    };
+    let mut expected = Vec::new();
+    for row in numbers.chunks(length as usize) {
+        let mut positions: Vec<i32> = (0..length as i32).collect();
+        positions.sort_by(|x, y| {
+            let order = before(row[*x as usize], row[*y as usize]);
+            if descending { order.reverse() } else { order }
+        });
+        expected.extend(positions);
+    }
+    let x = Tensor::from_slice(&[rows, length], &numbers).map_err(problem)?;
+    let positions = x.argsort(1, descending).map_err(problem)?;
+    Engine::new("jit").and_then(|engine| engine.realize(&[&positions])).map_err(problem)?;
+    let found = positions.to_vec::<i32>().map_err(problem)?;
+    match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
+        None if found.len() == expected.len() => Ok(()),
+        at => Err(format!("argsort of {rows} rows of {length} is wrong at {at:?}")),
     }
 }
 
