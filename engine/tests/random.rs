@@ -374,9 +374,29 @@ fn dropout_is_off_unless_the_thread_trains() {
         let there = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap().to(device).unwrap();
         assert_eq!(there.dropout(0.5).unwrap().device().unwrap(), device);
         assert_eq!(there.rand_like().unwrap().device().unwrap(), device);
+        assert_eq!(there.randn_like().unwrap().device().unwrap(), device);
     }
     drop(training);
     assert!(!Tensor::is_training());
+}
+
+/// The numbers are those of tinygrad 0.10.3, the first version that has the function.
+#[test]
+fn permutations_are_those_of_upstream() {
+    let _turn = seeded(42);
+    let drawn = |n| Tensor::randperm(DType::I32, n).unwrap().to_vec::<i32>().unwrap();
+    assert_eq!(drawn(6), [2, 1, 3, 5, 4, 0]);
+    let second = [18, 15, 14, 5, 2, 11, 0, 13, 8, 16, 12, 4, 17, 6, 10, 1, 19, 9, 3, 7];
+    assert_eq!(drawn(20), second);
+    let mut long = drawn(3000);
+    assert!(!long.is_sorted());
+    long.sort_unstable();
+    assert!(long.into_iter().eq(0..3000));
+    assert_eq!(Tensor::randperm(DType::U8, 256).unwrap().dtype(), DType::U8);
+    assert!(drawn(0).is_empty());
+    check_error(Tensor::randperm(DType::U8, 257), &["randperm of 257 numbers of u8"]);
+    check_error(Tensor::randperm(DType::F32, 2), &["numbers of f32"]);
+    check_error(Tensor::randperm(DType::I32, -1), &["-1"]);
 }
 
 #[test]

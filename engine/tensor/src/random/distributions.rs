@@ -61,6 +61,16 @@ pub(super) fn randint(
     numbers.contiguous().cast(wide)?.cast(dtype)?.add(low)
 }
 
+pub(super) fn randperm(placement: &Placement, dtype: DType, n: i64) -> Result<Tensor, Error> {
+    let has_all = |range: (i128, i128)| i128::from(n) - 1 <= range.1;
+    if !dtype.is_int() || !dtype.int_range().is_some_and(has_all) {
+        return invalid(format!(
+            "randperm of {n} numbers of {dtype}: integers below {n} do not fit"
+        ));
+    }
+    rand(placement, DType::F32, &[n])?.argsort(0, false)?.cast(dtype)
+}
+
 pub(super) fn normal(
     placement: &Placement,
     dtype: DType,
@@ -185,6 +195,21 @@ impl Tensor {
     /// ```
     pub fn rand_like(&self) -> Result<Tensor, Error> {
         rand(&placement_of(self), self.dtype(), self.shape())
+    }
+
+    /// Creates a tensor with the dtype, the shape and the device of `self`, filled with normal
+    /// numbers, as [`randn`](Tensor::randn). Floats.
+    /// # Errors
+    /// As `randn`.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1.0f32, 2.0])?;
+    /// assert_eq!(x.randn_like()?.shape(), [2]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn randn_like(&self) -> Result<Tensor, Error> {
+        randn(&placement_of(self), self.dtype(), self.shape())
     }
 
     /// Draws numbers of categories, with probabilities in proportion to the weights in `self`: of

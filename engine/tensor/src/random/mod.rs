@@ -84,6 +84,41 @@ impl Tensor {
     pub fn manual_seed(seed: u64) {
         seeds::set_seed(seed);
     }
+
+    /// Creates a random permutation of the integers of `0..n`, of shape `[n]`: the order of so many
+    /// uniform numbers. tinygrad has it from 0.10.3 on, with a sort that orders equal numbers
+    /// otherwise.
+    /// # Errors
+    /// If `n` is negative, or the dtype is not an integer or does not have all numbers, or `n` is
+    /// too large for [`rand`](Tensor::rand) or [`argsort`](Tensor::argsort).
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// # use gradiff_graph::DType;
+    /// Tensor::manual_seed(42);
+    /// assert_eq!(Tensor::randperm(DType::I32, 6)?.to_text()?, "[2, 1, 3, 5, 4, 0]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn randperm(dtype: DType, n: i64) -> Result<Tensor, Error> {
+        RandomOn::default().randperm(dtype, n)
+    }
+}
+
+impl RandomOn {
+    /// [`Tensor::randperm`] on this device.
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # use gradiff_tensor::RandomOn;
+    /// # use gradiff_graph::DType;
+    /// let x = RandomOn::device("interp")?.randperm(DType::I32, 6)?;
+    /// assert_eq!(x.device()?, "interp");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn randperm(&self, dtype: DType, n: i64) -> Result<Tensor, Error> {
+        distributions::randperm(&self.placement, dtype, n)
+    }
 }
 
 /// Defines functions of `Tensor` on the default device, and those of `RandomOn`.

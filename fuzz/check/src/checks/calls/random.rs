@@ -294,7 +294,8 @@ fn distribution(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> 
     // He's gain, of functions that have one.
     let gain = (x * x).is_finite().then(|| (2.0 / (1.0 + x * x)).sqrt());
     let deviation = gain.map(|gain| gain / target.inputs().max(1.0).sqrt());
-    let (name, result, elements) = match draw.below(9) {
+    let (name, result, elements) = match draw.below(10) {
+        9 => return Ok(permutation(draw, streams, &target)),
         0 => ("rand", on.rand(dtype, shape), target.uniform_bits(streams)),
         1 => ("randn", on.randn(dtype, shape), target.normal(streams, 0.0, 1.0)),
         2 => return Ok(integers(draw, streams, target)),
@@ -357,6 +358,25 @@ fn integers(draw: &mut Draw, streams: &mut Streams, target: Target) -> Call {
     let result = on.randint(dtype, shape, low, high);
     let label = format!("randint of {dtype}{shape:?} on {device} from {low} to {high}");
     Call { label, result, wanted: elements.map(|elements| (dtype, shape.clone(), elements)) }
+}
+
+/// A call of `randperm`: the order of uniform numbers, of equal ones the order of their positions.
+fn permutation(draw: &mut Draw, streams: &mut Streams, target: &Target) -> Call {
+    let dtype = draw.pick(&DType::ALL);
+    // Longer ones are sorted in steps, of which the evaluator of graphs compares all pairs.
+    let n = if draw.one_in(50) { 513 } else { draw.pick(&[0, 1, 2, 7, 40, 128, 129, 257, -1]) };
+    let has_all = |range: (i128, i128)| i128::from(n) - 1 <= range.1;
+    let fits = dtype != DType::Bool && scalar::range(dtype).is_some_and(has_all);
+    let wanted = usize::try_from(n).ok().filter(|_| fits).map(|count| {
+        let numbers = streams.fractions(target.device, DType::F32, count);
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(|x, y| numbers[*x].total_cmp(&numbers[*y]));
+        let element = |at: &usize| scalar::int(dtype, *at as i128).map(Wanted::Bits);
+        let elements = order.iter().map(|at| element(at).expect("it is an integer's type"));
+        (dtype, vec![n], elements.collect())
+    });
+    let label = format!("randperm of {n} numbers of {dtype} on {}", target.device);
+    Call { label, result: target.on.randperm(dtype, n), wanted }
 }
 
 /// A call of `dropout`, in training and not.
