@@ -18,8 +18,8 @@ impl Tensor {
     /// both signs, keep their order; NaN is above all numbers. All dtypes; elements are copied bit
     /// by bit.
     /// # Errors
-    /// If the axis does not exist, or the number of elements times the size of the axis is more than
-    /// [`MAX_ELEMENTS`].
+    /// If the axis does not exist, or the number of elements times the size of the axis is more
+    /// than [`MAX_ELEMENTS`].
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -328,23 +328,23 @@ impl Runs {
         let first_size = first.neg()?.add(count)?.minimum(size)?;
         let second_size = second.neg()?.add(count)?.clamp(0, size)?;
         // The number of keys of the first run before a place, by bisection.
-        let most = place.minimum(&first_size)?;
-        let least = place.sub(&second_size)?.maximum(0)?;
-        let mut taken = least.expand(keys.shape())?.contiguous();
+        let largest = place.minimum(&first_size)?;
+        let smallest = place.sub(&second_size)?.maximum(0)?;
+        let mut taken = smallest.expand(keys.shape())?.contiguous();
         let mut step = size;
         while 0 < step {
             let candidate = taken.add(step)?;
             let key = keys.gather(-1, &first.add(&candidate)?.sub(1)?)?;
-            let other = keys.gather(-1, &second.add(&place)?.sub(&candidate)?)?;
-            let is_taken = most.cmplt(&candidate)?.or(&other.cmplt(&key)?)?.not()?;
+            let second_key = keys.gather(-1, &second.add(&place)?.sub(&candidate)?)?;
+            let is_taken = largest.cmplt(&candidate)?.or(&second_key.cmplt(&key)?)?.not()?;
             taken = is_taken.where_(&candidate, &taken)?.contiguous();
             step /= 2;
         }
         let (of_first, of_second) = (first.add(&taken)?, second.add(&place)?.sub(&taken)?);
-        let (key, other) = (keys.gather(-1, &of_first)?, keys.gather(-1, &of_second)?);
+        let (key, second_key) = (keys.gather(-1, &of_first)?, keys.gather(-1, &of_second)?);
         let is_second_over = second.add(&second_size)?.cmplt(&of_second.add(1)?)?;
         let is_first =
-            taken.cmplt(&first_size)?.and(&is_second_over.or(&other.cmplt(&key)?.not()?)?)?;
+            taken.cmplt(&first_size)?.and(&is_second_over.or(&second_key.cmplt(&key)?.not()?)?)?;
         let next = is_first.where_(&of_first, &of_second)?.contiguous();
         let [keys, positions] = [keys, positions].map(|x| x.gather(-1, &next));
         let (keys, positions) = (keys?.contiguous(), positions?.contiguous());

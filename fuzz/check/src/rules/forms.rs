@@ -102,9 +102,10 @@ pub(crate) fn graph_of(subject: &Subject) -> Option<UOp> {
     }
 }
 
-/// The graph after rewriting, as text. For a rule that makes graphs legal: made legal as it is; for a
-/// rule of contraction: with multiply-adds; both in the default mode. For others: simplified, and after the late pass if that differs; in the default
-/// mode, and in the other modes where they differ.
+/// The graph after rewriting, as text. For a rule that makes graphs legal: made legal as it is; for
+/// a rule of contraction: with multiply-adds; both in the default mode. For others: simplified, and
+/// after the late pass if that differs; in the default mode, and in the other modes where they
+/// differ.
 pub fn form(rule: &str, graph: &UOp) -> String {
     let rewritten = |mode| outcome(graph, mode, &mut Trace::default());
     if rule.starts_with("contract/") {

@@ -375,7 +375,8 @@ fn legal(graph: &UOp, mode: Mode, fuel: Option<u64>, trace: &mut Trace) -> UOp {
 }
 
 /// The graph after rewriting: simplified, after the late pass, and legal; and made legal as it was,
-/// which reaches rows whose nodes the simplifier removes. A graph with reductions is only collapsed.
+/// which reaches rows whose nodes the simplifier removes. A graph with reductions is only
+/// collapsed.
 pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 4] {
     if has_reduction(graph) {
         let closed = collapsed(graph, mode, None, trace);

@@ -13,7 +13,7 @@ use super::values::{Wanted, compare};
 /// The seed is that of the process: of all threads, one draws.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What tinygrad 0.10.2 draws; its lines `key N = HEX` are the keys of devices.
+/// Random numbers of tinygrad 0.10.2; the lines `key N = HEX` are the keys of devices.
 const UPSTREAM: &str = include_str!("../../../../../engine/tests/random_numbers.txt");
 
 /// Largest error of a normal number of deviation 1 in f32, where no number is above 6.
