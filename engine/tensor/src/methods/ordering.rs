@@ -11,7 +11,7 @@ use crate::{Axes, Error, MAX_ELEMENTS, Scalar, Tensor, keepdim};
 /// Maximum size of an axis that is sorted by counting alone, whose work grows with its square.
 const COUNTED_MAX: i64 = 512;
 /// Size of the blocks of a longer axis that are sorted by counting, and then merged.
-const SORTED_BLOCK: i64 = 256;
+const SORTED_BLOCK: i64 = 128;
 
 impl Tensor {
     /// Elements along `axis` in ascending or descending order. Equal elements, such as zeros of

@@ -16,7 +16,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 64] = [
+pub(super) const ROWS: [(&str, Row); 65] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -57,6 +57,7 @@ pub(super) const ROWS: [(&str, Row); 64] = [
     ("intervals", Row::Check(intervals::intervals)),
     ("conversions", Row::Check(values::conversions)),
     ("functions of elements", Row::Check(values::functions)),
+    ("functions of all magnitudes", Row::Check(values::functions_of_all_magnitudes)),
     ("texts of rules", Row::Check(rules::texts)),
     ("powers", Row::Check(values::powers)),
     ("functions of rows", Row::Check(values::rows_of_numbers)),

@@ -50,7 +50,20 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
             Err(panic) => return Err(format!("{panic}, when this is loaded: {row}")),
         }
     }
-    reversed(rows[draw.below(rows.len())])
+    let row = rows[draw.below(rows.len())];
+    computed_on_the_left(draw, row)?;
+    reversed(row)
+}
+
+/// A computed value is refused on the left side, where it would match nothing.
+fn computed_on_the_left(draw: &mut Draw, row: Rule) -> Result<(), String> {
+    let op = draw.pick(&["add", "mul", "cdiv", "xor", "max"]);
+    let lhs = format!("({op} x {{{} + 1}})", draw.below(9));
+    let row = Rule { lhs: Box::leak(lhs.into_boxed_str()), rhs: "x", when: "", given: "", ..row };
+    match RuleSet::load(&[&[row]]) {
+        Err(_) => Ok(()),
+        Ok(_) => Err(format!("a computed value on the left is taken: {row:?}")),
+    }
 }
 
 /// A rule that is cheaper on the right is refused when its sides are exchanged: rewriting with both

@@ -269,6 +269,68 @@ pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
     compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
 }
 
+/// A number of any magnitude of a type, half of the time within 2^-40..2^40.
+fn of_any_magnitude(draw: &mut Draw, dtype: DType) -> f64 {
+    let largest = match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => 255.0 * 2f64.powi(120),
+        DType::F32 => f64::from(f32::MAX),
+        _ => f64::MAX,
+    };
+    let special = [largest, 0.0, f64::INFINITY, f64::NAN, 1.0, 0.5];
+    let exponent = match draw.below(8) {
+        0 => None,
+        1..=4 => Some(draw.below(80) as i32 - 40),
+        _ => Some(draw.below(2 * largest.log2() as usize) as i32 - largest.log2() as i32),
+    };
+    let magnitude = match exponent {
+        None => draw.pick(&special),
+        Some(exponent) => (1.0 + draw.below(1 << 16) as f64 / 65536.0) * 2f64.powi(exponent),
+    };
+    let value = if draw.one_in(3) { -magnitude } else { magnitude };
+    scalar::float(dtype, value).and_then(scalar::to_float).expect("it is a float's type")
+}
+
+/// Checks functions of numbers of all magnitudes, of which some change their formula at a limit.
+pub(super) fn functions_of_all_magnitudes(draw: &mut Draw) -> Result<(), String> {
+    type Function = (&'static str, fn(&Tensor) -> Result<Tensor, Error>, fn(f64) -> f64);
+    // The largest numbers overflow in the formulas of the library.
+    let doubled = |x: f64| x.ln() + std::f64::consts::LN_2;
+    let rows: [Function; 9] = [
+        ("sin", Tensor::sin, f64::sin),
+        ("sqrt", Tensor::sqrt, f64::sqrt),
+        ("rsqrt", Tensor::rsqrt, |x| 1.0 / x.sqrt()),
+        ("exp2", Tensor::exp2, f64::exp2),
+        ("log2", Tensor::log2, f64::log2),
+        ("tanh", Tensor::tanh, f64::tanh),
+        ("atanh", Tensor::atanh, f64::atanh),
+        ("asinh", Tensor::asinh, f64::asinh),
+        ("acosh", Tensor::acosh, f64::acosh),
+    ];
+    let dtype = draw.pick(&[DType::F32, DType::F64, DType::F64, DType::F16, DType::BF16]);
+    let (name, call, formula) = draw.pick(&rows);
+    let values: Vec<f64> = (0..6).map(|_| of_any_magnitude(draw, dtype)).collect();
+    let x = tensor_of(dtype, &[6], &values).and_then(|x| call(&x));
+    let x = x.map_err(|error| error.to_string())?;
+    let wanted = |x: &f64| {
+        let value = match name {
+            "asinh" if 1e8 < x.abs() => doubled(x.abs()).copysign(*x),
+            "acosh" if 1e8 < *x => doubled(*x),
+            _ => formula(*x),
+        };
+        let rounded = scalar::float(dtype, value).and_then(scalar::to_float);
+        match name {
+            // Of large results, and at the ends of the type, the exponent has few digits.
+            "exp2" if 20.0 < x.abs() && x.is_finite() => Wanted::Free,
+            _ if !value.is_finite() => Wanted::Near(value, 0.0),
+            _ if rounded.is_some_and(f64::is_finite) => near(dtype, value, 0.0),
+            _ => Wanted::Free,
+        }
+    };
+    let wanted: Vec<Wanted> = values.iter().map(wanted).collect();
+    compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
+}
+
 /// Checks powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers
 /// beyond the digits of the type, zeros, infinities and NaN.
 pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {

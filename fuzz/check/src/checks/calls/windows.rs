@@ -224,7 +224,7 @@ pub(super) fn long_axes(draw: &mut Draw) -> Result<(), String> {
 /// Sorts rows, of which long ones are merged from blocks.
 fn sorts(draw: &mut Draw) -> Result<(), String> {
     let problem = |error: Error| error.to_string();
-    let near = 256 * (1 + draw.below(6)) as i64 + draw.pick(&[-1, 0, 1, 130, -100]);
+    let near = 128 * (1 + draw.below(12)) as i64 + draw.pick(&[-1, 0, 1, 30, -50]);
     let (rows, length) = (1 + draw.below(2) as i64, near);
     // Few numbers have many equal ones, whose order must stay.
     let kinds = draw.pick(&[2, 7, 100, 1 << 30]);
