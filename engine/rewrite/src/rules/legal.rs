@@ -91,9 +91,10 @@ const DIVISION: &[Rule] = &[
         "undefined for 0; only 0 and the smallest number are their own negations: by 1 as by -1",
         "").single(),
     row("division/mod", (Types::Ints, Refines),
-        "(cmod x y)", "(cmod x (where (and (cmpne y 0) (cmpne y -1)) y 1))",
+        "(cmod x y)",
+        "(cmod x (where (and (cmpne y 0) (or (cmpne y -1) (cmpne x (neg x)))) y 1))",
         "min(y) < 0 && max(y) >= -1",
-        "undefined for 0; the remainder is 0 by 1 as by -1", "").single(),
+        "as for the quotient, whose divisor it shares", "").single(),
 ];
 
 #[rustfmt::skip]
