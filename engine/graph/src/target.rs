@@ -71,6 +71,8 @@ pub struct Vectors {
     pub registers: i64,
     /// True if there is vector arithmetic; if not, vectors are only loaded and stored.
     pub alu: bool,
+    /// True if the lanes of two vectors are permuted in an instruction or two.
+    pub permutes: bool,
     /// True if loads and stores must be aligned to the length of the vector.
     pub aligned: bool,
     /// Most lanes of a vector, other than of f16 and bf16; `bytes` limits them, too.
@@ -85,8 +87,15 @@ impl Vectors {
     /// The vectors of a CPU with registers of so many bytes, for any number of lanes that fits.
     pub const fn cpu(bytes: u32, registers: i64) -> Vectors {
         let unsupported = if bytes < 32 { SHORT } else { WIDE };
-        let (alu, aligned, lanes, half_lanes) = (true, false, 64, 64);
-        Vectors { bytes, registers, alu, aligned, lanes, half_lanes, unsupported }
+        let (alu, permutes, aligned) = (true, 32 <= bytes, false);
+        let (lanes, half_lanes) = (64, 64);
+        Vectors { bytes, registers, alu, permutes, aligned, lanes, half_lanes, unsupported }
+    }
+
+    /// Returns whether elements that are two apart, or in reverse order, are accessed as vectors
+    /// whose lanes are permuted. Such vectors are not aligned.
+    pub const fn may_interleave(&self) -> bool {
+        self.alu && self.permutes && !self.aligned
     }
 
     /// Returns the most lanes of a vector of a type; 0 if there is none.
@@ -190,6 +199,7 @@ const PTX: Target = Target { unsupported: FUNCTIONS.split_at(1).1, copies_async:
 /// Vectors of 16 bytes and 4 lanes, which every GPU can load.
 const QUADS: Vectors = Vectors {
     alu: false,
+    permutes: false,
     aligned: true,
     bytes: 16,
     lanes: 4,
@@ -276,6 +286,7 @@ impl Target {
             bytes: 0,
             registers: 0,
             alu: false,
+            permutes: false,
             aligned: false,
             lanes: 0,
             half_lanes: 0,

@@ -6,9 +6,12 @@
 //! Functions become sums and products if the target does not support them, or does not for vectors
 //! and the value may become one, as it varies along an upcast range. e^x, the power of the float
 //! nearest to e, is expanded for all targets, so that it is equally accurate on each.
+//!
+//! A comparison that becomes a number is a choice of 1 or 0 where it may become a vector: vectors of
+//! truths are masks, for which there are no casts.
 
 use gradiff_graph::target::Functions;
-use gradiff_graph::{Arg, AxisKind, DType, Op, Target, UOp};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Target, UOp};
 
 use rustc_hash::FxHashMap;
 
@@ -22,21 +25,22 @@ pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
     let order = root.toposort();
     let upcast = upcast_ranges(&order, &ctx.target);
     map_nodes(&order, |old, node| {
-        let unsupported = match upcast.get(old) {
-            Some(ranges) if *ranges != 0 => ctx.target.vectors.unsupported,
-            _ => &[],
-        };
-        let legalizer = Legalizer { target: &ctx.target, unsupported };
+        let may_be_vector = upcast.get(old).is_some_and(|ranges| *ranges != 0);
+        let unsupported = if may_be_vector { ctx.target.vectors.unsupported } else { &[] };
+        let legalizer = Legalizer { target: &ctx.target, unsupported, may_be_vector };
         Ok(legalizer.through_f32(legalizer.decompose(node)))
     })
 }
 
-/// Returns for each node the upcast ranges that it varies along, as bits; empty if no function
-/// depends on them.
+/// Returns for each node the upcast ranges that it varies along, as bits; empty if nothing depends
+/// on them.
 fn upcast_ranges<'a>(order: &'a [UOp], target: &Target) -> FxHashMap<&'a UOp, u64> {
     let mut ranges: FxHashMap<&UOp, u64> = FxHashMap::default();
-    let has_functions = order.iter().any(|node| transcendental::OPS.contains(&node.op()));
-    if !target.vectors.alu || target.vectors.unsupported.is_empty() || !has_functions {
+    let depends = |node: &UOp| {
+        let is_function = transcendental::OPS.contains(&node.op());
+        is_function && !target.vectors.unsupported.is_empty() || is_number_of_truth(node)
+    };
+    if !target.vectors.alu || !order.iter().any(depends) {
         return ranges;
     }
     let mut count = 0;
@@ -62,11 +66,29 @@ fn upcast_ranges<'a>(order: &'a [UOp], target: &Target) -> FxHashMap<&'a UOp, u6
     ranges
 }
 
+/// Returns whether a node is a truth as a number, and its vector would be a mask.
+fn is_number_of_truth(node: &UOp) -> bool {
+    let is_number = !matches!(node.dtype(), DType::Bool | DType::F16 | DType::BF16);
+    node.op() == Op::Cast && is_number && is_mask(&node.src()[0])
+}
+
+/// Returns whether a truth is computed from comparisons of numbers, and from nothing else.
+fn is_mask(truth: &UOp) -> bool {
+    match (truth.op(), truth.src()) {
+        (Op::CmpNe, [x, y]) if y.as_const() == Some(Constant::bool(true)) => is_mask(x),
+        (Op::And | Op::Or, [x, y]) => is_mask(x) && is_mask(y),
+        (op, [x, _]) => op.is_comparison() && x.dtype() != DType::Bool,
+        _ => false,
+    }
+}
+
 /// Legalizes one node.
 struct Legalizer<'a> {
     target: &'a Target,
     /// Functions that are unsupported here, in addition to those of the target.
     unsupported: Functions,
+    /// True if the node varies along an upcast range.
+    may_be_vector: bool,
 }
 
 impl Legalizer<'_> {
@@ -74,6 +96,16 @@ impl Legalizer<'_> {
     fn decompose(&self, node: UOp) -> UOp {
         let target = self.target;
         match (node.op(), node.src()) {
+            (Op::Cast, [truth]) if self.may_be_vector && is_number_of_truth(&node) => {
+                let [one, zero] = [Constant::one(node.dtype()), Constant::zero(node.dtype())];
+                let [one, zero] = [one, zero].map(UOp::constant);
+                match (truth.op(), truth.src()) {
+                    (Op::CmpNe, [x, y]) if y.as_const() == Some(Constant::bool(true)) => {
+                        UOp::select(x.clone(), zero, one)
+                    }
+                    _ => UOp::select(truth.clone(), one, zero),
+                }
+            }
             (Op::MulAcc, [x, y, z]) if !target.mulacc => {
                 let product = self.through_f32(UOp::binary(Op::Mul, x.clone(), y.clone()));
                 UOp::binary(Op::Add, product, z.clone())

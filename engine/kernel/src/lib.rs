@@ -19,6 +19,7 @@ mod extent;
 mod fragments;
 mod free;
 mod globals;
+mod interleave;
 mod interval;
 mod legalize;
 mod linearize;
@@ -33,6 +34,7 @@ mod pipeline;
 mod prefetch;
 mod reassociate;
 mod shape;
+mod split_axes;
 mod stride;
 mod transcendental;
 

@@ -214,11 +214,12 @@ fn index_dtype(uops: &[Instruction], load: u32) -> DType {
     uops[address.src[1] as usize].dtype
 }
 
-/// Removes addresses and computed values without users, and what only they used.
+/// Removes addresses and values without users, and what only they used.
 pub(crate) fn without_unused_values(uops: Vec<Instruction>) -> Vec<Instruction> {
     let mut is_used = vec![false; uops.len()];
     for (position, uop) in uops.iter().enumerate().rev() {
-        let is_value = uop.op == Op::Index || uop.op.is_elementwise() && uop.op != Op::Const;
+        let is_value = matches!(uop.op, Op::Index | Op::Load | Op::Lane | Op::Vectorize)
+            || uop.op.is_elementwise() && uop.op != Op::Const;
         is_used[position] |= !is_value;
         if is_used[position] {
             uop.src.iter().for_each(|source| is_used[*source as usize] = true);

@@ -14,8 +14,8 @@ use crate::error::malformed;
 use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
-    Error, contract, expand, fragments, legalize, linearize, lower as index, merge_loads, name,
-    narrow, pipeline, prefetch, reassociate, shape,
+    Error, contract, expand, fragments, interleave, legalize, linearize, lower as index,
+    merge_loads, name, narrow, pipeline, prefetch, reassociate, shape,
 };
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
@@ -150,6 +150,11 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
         name: "merge-loads",
         promise: "loads of adjacent elements are loads of vectors, if the target has no others",
         run: |linear, ctx| Ok(merge_loads::merge(linear, &ctx.target)),
+    },
+    Pass {
+        name: "interleave",
+        promise: "accesses two elements apart or in reverse order are of vectors, if it can permute",
+        run: |linear, ctx| Ok(interleave::interleave(linear, &ctx.target)),
     },
     Pass {
         name: "pipeline",

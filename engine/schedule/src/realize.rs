@@ -2,8 +2,8 @@
 //!
 //! A node gets a buffer if
 //! 1. it is an output, `Contiguous` or a `Copy` (see `views`);
-//! 2. a view repeats its elements (expand), unless they are cheaper to compute again, or are the
-//!    index of a gather, which is used once for each element;
+//! 2. a view repeats its elements (expand), unless they are cheaper to compute again, as loaded
+//!    integers in a wider type, or are the index of a gather, which is used once for each element;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
 //! 5. it ends the chain of a reduction: the reduction and the elementwise ops of the reduced shape
@@ -17,7 +17,7 @@
 //!
 //! An elementwise node that several kernels use is computed in each of them.
 
-use gradiff_graph::{Arg, Constant, Op, UOp};
+use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -199,8 +199,18 @@ impl Chooser {
         if is_simple_pad(tracker, size_of(base)) || self.is_broadcast(tracker, base) {
             return false;
         }
-        let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES;
+        let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES || self.is_widened_index(base);
         size_of(base) < tracker.size() && !is_cheap
+    }
+
+    /// Returns whether a node is nothing but a loaded integer in the widest type, that of indices:
+    /// to load the narrower one again takes less memory.
+    fn is_widened_index(&self, node: &UOp) -> bool {
+        let is_narrow = |source: &UOp| source.dtype().is_int() && source.dtype() != DType::I64;
+        node.op() == Op::Cast
+            && node.dtype() == DType::I64
+            && is_narrow(&node.src()[0])
+            && self.chains.get(node).is_some_and(|chain| chain.nodes <= 3)
     }
 
     /// Returns whether row kernels are enabled and the view does nothing but broadcast the result

@@ -135,10 +135,18 @@ impl Candidate<'_> {
     /// Returns the number of stores that are contiguous along these rows, but not along the lanes.
     fn row_stores(&self, rows: &Candidate<'_>) -> usize {
         let stores = self.uops().iter().enumerate().filter(|(_, uop)| uop.op == Op::Store);
-        let is_row_store = |position: usize, uop: &Instruction| {
-            self.may_be_row(rows, position as u32) && !self.is_contiguous(uop)
-        };
-        stores.filter(|(position, uop)| is_row_store(*position, uop)).count()
+        stores.filter(|(position, uop)| self.is_row_store(rows, *position, uop)).count()
+    }
+
+    /// Returns whether a store is contiguous along these rows, but not along the lanes, whose
+    /// vectors it does not store in turns either.
+    fn is_row_store(&self, rows: &Candidate<'_>, position: usize, store: &Instruction) -> bool {
+        let index = self.uops()[store.src[0] as usize].src[1];
+        let is_vector = || self.is_native(store.src[1] as usize);
+        let takes_turns = || rows.count() == 2 && self.stride(index) == Some(2) && is_vector();
+        self.may_be_row(rows, position as u32)
+            && !self.is_contiguous(store)
+            && !(self.vectors.may_interleave() && takes_turns())
     }
 
     /// Returns whether a uop varies along the lanes and along these rows, and its vector along the
@@ -163,6 +171,27 @@ impl Candidate<'_> {
             && has_same_gate
             && self.stride(index.src[1]) == Some(1)
             && is_aligned
+    }
+
+    /// Returns whether a load of all lanes is one of vectors whose lanes are permuted.
+    fn is_permuted(&self, position: usize) -> bool {
+        let load = &self.uops()[position];
+        let stride = |candidate: &Candidate<'_>| {
+            let index = self.uops()[load.src[0] as usize].src[1];
+            candidate.stride(index).map(i64::abs)
+        };
+        let is_between = |bit: usize| {
+            let between = Candidate { bit, ..*self };
+            bit != self.bit && stride(&between) == Some(1)
+        };
+        self.vectors.may_interleave()
+            && load.op == Op::Load
+            && self.is_supported(load.dtype)
+            && match stride(self) {
+                Some(1) => true,
+                Some(2) => (0..self.dims.ranges.len()).any(is_between),
+                _ => false,
+            }
     }
 
     fn constant(&self, position: u32) -> Option<i64> {
@@ -283,11 +312,17 @@ impl Candidate<'_> {
         let count = self.uops().len();
         let is_native: Vec<bool> = (0..count).map(|position| self.is_native(position)).collect();
         let in_vectors = self.computed_in_vectors(&is_native);
+        let is_vector = |position| is_native[position] || self.is_permuted(position);
+        let is_vector: Vec<bool> = (0..count).map(is_vector).collect();
         // Rows of accumulators and of values computed along the lanes are gathered from scalars.
         let is_row = |position: usize| {
             let is_accumulator = matches!(self.uops()[position].op, Op::DefineAcc | Op::Assign);
             let may_be_row = rows.is_some_and(|rows| self.may_be_row(rows, position as u32));
             may_be_row && !is_accumulator && !in_vectors[position]
+        };
+        let is_row_store = |position: usize, uop: &Instruction| {
+            let is_store = |rows: &Candidate<'_>| self.is_row_store(rows, position, uop);
+            !is_native[position] && is_row(position) && rows.is_some_and(is_store)
         };
         let mut required: Vec<Forms> = vec![0; count];
         for position in (0..count).rev() {
@@ -302,7 +337,7 @@ impl Candidate<'_> {
             match uop.op {
                 // Emitted together with the value that it assigns.
                 Op::Assign if self.dims.accumulation(position - 1).is_some() => continue,
-                Op::Store if !is_native[position] && is_row(position) => required[position] |= ROW,
+                Op::Store if is_row_store(position, uop) => required[position] |= ROW,
                 Op::Store | Op::Assign | Op::DefineAcc => required[position] |= default_form,
                 // A vector is gathered from scalars, or its lanes are extracted.
                 _ if required[position] & VECTOR != 0 && !is_native[position] => {
@@ -313,7 +348,7 @@ impl Candidate<'_> {
                 }
                 // One vector op and its lanes are cheaper than an op for each lane of its sources.
                 _ if required[position] & SCALARS != 0
-                    && self.is_vector_of(position, &is_native, &is_native) =>
+                    && self.is_vector_of(position, &is_native, &is_vector) =>
                 {
                     required[position] |= VECTOR;
                 }

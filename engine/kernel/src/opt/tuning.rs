@@ -100,12 +100,18 @@ pub(crate) const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];
 /// Most rows of a tile. The rows of a large matrix often map to the same set of the L1 cache, which
 /// has 8 ways or more.
 pub(crate) const ROWS_MAX: i64 = 8;
+/// Most cost of a tile whose rows are nearer in memory, in terms of the cheapest, as a fraction: rows
+/// of other images than of the same share no cache lines.
+pub(crate) const NEARER_ROWS_MAX: (i128, i128) = (12, 11);
 /// The same if the lanes of a row are stored one by one and windows are unrolled: both take many
 /// instructions.
 pub(crate) const SCALAR_STORE_ROWS_MAX: i64 = 4;
 /// Most iterations of a reduced loop that is unrolled because gates depend on it, so that the gates
 /// of most iterations are known.
 pub(crate) const WINDOW_MAX: i64 = 4;
+/// Most iterations of a loop that accesses the elements between lanes that are two elements apart:
+/// the window of a pool.
+pub(crate) const BETWEEN_MAX: i64 = 4;
 /// Most arrays in which a kernel caches inputs of reductions, each of which costs a loop.
 pub(crate) const ARRAYS_MAX: usize = 4;
 /// The prefetch distance in large arrays: more than a loop reads while one cache line arrives.

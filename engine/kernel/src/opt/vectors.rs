@@ -100,6 +100,7 @@ impl Candidate<'_> {
             let part = LANES_MAX / self.count();
             let (each, saved) = match self.varies(access) {
                 true if self.is_contiguous(address) => (part, LANES_MAX),
+                true if self.is_permuted(address) => (2 * part, LANES_MAX),
                 true => (5 * LANES_MAX / 2, -LANES_MAX / 2),
                 false => (part, 0),
             };
@@ -117,6 +118,27 @@ impl Candidate<'_> {
             && address.src().get(2).is_none_or(|gate| !self.varies(gate))
             && stride(index, &self.range, self.free) == Some(1)
             && (!self.vectors.aligned || self.is_aligned(index))
+    }
+
+    /// Returns whether an access of all lanes at an address is one of vectors whose lanes are
+    /// permuted: in reverse order, or two elements apart while those between are accessed along
+    /// another expanded range.
+    fn is_permuted(&self, address: &UOp) -> bool {
+        let index = &address.src()[1];
+        let stride = |range: &UOp| stride(index, range, self.free).map(i64::abs);
+        let is_between = |range: &UOp| {
+            let is_expanded = matches!(range.arg(), Arg::Axis(axis)
+                if matches!(axis.kind, AxisKind::Upcast | AxisKind::Unroll));
+            is_expanded && stride(range) == Some(1)
+        };
+        self.vectors.may_interleave()
+            && self.count() <= self.vectors.lanes_of(address.dtype())
+            && address.src().len() == 2
+            && match stride(&self.range) {
+                Some(1) => true,
+                Some(2) => self.free.ranges().any(is_between),
+                _ => false,
+            }
     }
 
     /// Returns whether an integer at lane 0 is a multiple of the number of lanes for all other

@@ -105,12 +105,14 @@ fn drawn_opts_preserve_results() {
             _ => {
                 let bytes = 16 << (seed / 3 % 3);
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
+                let permutes = seed / 18 % 2 == 0;
                 let half_lanes = if seed / 72 % 2 == 0 { 64 } else { 0 };
                 let lanes = 4 << (seed / 144 % 3 * 2);
                 let vectors = Vectors {
                     bytes,
                     registers: 16,
                     alu,
+                    permutes,
                     aligned,
                     lanes,
                     half_lanes,

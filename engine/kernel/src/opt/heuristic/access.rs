@@ -9,8 +9,8 @@ use super::optimizer::Optimizer;
 use crate::Error;
 use crate::free::Free;
 use crate::opt::legal::padded_size;
-use crate::opt::tuning::{LANES_MAX, SHIFTED_LANES_MIN};
-use crate::opt::{Loop, Setting};
+use crate::opt::tuning::{BETWEEN_MAX, LANES_MAX, SHIFTED_LANES_MIN, SHIFTED_MAX};
+use crate::opt::{Loop, Loops, Setting};
 use crate::stride::stride;
 
 /// A load or store.
@@ -38,12 +38,30 @@ impl Access {
         self.gates.contains(range)
     }
 
+    /// Returns whether the elements along a range are two apart, and those between them are
+    /// accessed along another range.
+    pub(super) fn is_interleaved(&self, range: &UOp, between: &Loop) -> bool {
+        let has_stride = |range: &UOp, stride: i64| {
+            let is_gated = self.is_gated(range);
+            !is_gated && self.stride(range).is_some_and(|known| known.abs() == stride)
+        };
+        let is_plain = between.axis.kind == AxisKind::Loop && 1 < between.size;
+        is_plain
+            && between.size <= BETWEEN_MAX
+            && has_stride(range, 2)
+            && has_stride(&between.range, 1)
+    }
+
     /// Returns the cost of this access for each iteration of a range, with so many vector lanes
-    /// along it, and what very many would save.
-    fn cost(&self, range: &UOp, lanes: i64) -> LaneCost {
+    /// along it, and what very many would save. The lanes of two vectors may be permuted, so that
+    /// they are of elements in reverse order, or two apart.
+    fn cost(&self, range: &UOp, lanes: i64, permutes: bool, loops: &Loops) -> LaneCost {
+        let is_interleaved = || loops.list.iter().any(|info| self.is_interleaved(range, info));
         let (cost, saving) = match self.stride(range) {
             Some(1) => (LANES_MAX / lanes, LANES_MAX),
             Some(0) => (LANES_MAX / lanes, 0),
+            Some(-1) if permutes => (2 * LANES_MAX / lanes, LANES_MAX),
+            Some(2 | -2) if permutes && is_interleaved() => (2 * LANES_MAX / lanes, LANES_MAX),
             // An access for each lane, and its move into the vector or out of it.
             _ => (5 * LANES_MAX / 2, -3 * LANES_MAX / 2),
         };
@@ -177,11 +195,19 @@ pub(super) fn lane_cost(
         return None;
     }
     let lanes = lanes(optimizer, accesses, info)?;
-    let costs = accesses.list.iter().map(|access| access.cost(&info.range, lanes));
+    let permutes = target.vectors.may_interleave();
+    let cost = |access: &Access| access.cost(&info.range, lanes, permutes, &optimizer.loops);
+    let costs = accesses.list.iter().map(cost);
     let add = |a: LaneCost, b: LaneCost| LaneCost {
         cost: a.cost.saturating_add(b.cost),
         saving: a.saving.saturating_add(b.saving),
     };
     let total = costs.fold(LaneCost { cost: 0, saving: 0 }, add);
-    (0 < total.saving).then_some(total.cost)
+    // The last vector repeats elements where the lanes do not divide the loop.
+    let padded = padded_size(info.size, lanes);
+    let (over, under) = SHIFTED_MAX;
+    let repeats = info.size.saturating_mul(over) / under < padded;
+    let padded = if repeats { padded } else { info.size };
+    let cost = i128::from(total.cost) * i128::from(padded) / i128::from(info.size);
+    (0 < total.saving).then_some(i64::try_from(cost).unwrap_or(i64::MAX))
 }

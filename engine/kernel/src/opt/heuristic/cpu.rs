@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use gradiff_graph::AxisKind;
+use gradiff_graph::{AxisKind, UOp};
 
 use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
 use super::cuts::cut_at_gates;
@@ -12,7 +12,9 @@ use super::optimizer::Optimizer;
 use super::transposes::block_transposed;
 use crate::Error;
 use crate::opt::legal::padded_size;
-use crate::opt::tuning::{ACCUMULATORS, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX};
+use crate::opt::tuning::{
+    ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX,
+};
 use crate::opt::{Loop, Loops, OptOp, Setting};
 
 /// Chooses the opts for a CPU with vectors.
@@ -64,12 +66,12 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     // Without vectors of halves a tile would be scalar ops, too many for the compiler.
     let has_vectors = !accesses.has_halves || 0 < optimizer.setting.target.vectors.half_lanes;
     let is_tiled = has_reduction && has_vectors && !lane_loop.is_reduced;
-    let reuse_loop = reuse_loop(&optimizer.loops, &accesses, lane_index);
-    let reuse_loop = reuse_loop.filter(|_| is_tiled).cloned();
-    let vectors = match &reuse_loop {
-        Some(reuse_loop) => {
-            let lanes = Lanes { info: &lane_loop, count: amount };
-            tile(optimizer, &accesses, reuse_loop, lanes, threads)?
+    let lanes = Lanes { info: &lane_loop, count: amount };
+    let tile = if is_tiled { best_tile(optimizer, &accesses, &lanes, threads) } else { None };
+    let vectors = match &tile {
+        Some(tile) => {
+            tile.add_rows(optimizer)?;
+            tile.vectors
         }
         None if lane_loop.is_reduced => {
             let accumulators = dot_tile(optimizer, &accesses, &lane_loop, amount, threads)?;
@@ -81,6 +83,7 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
         None => 1,
     };
     optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
+    expand_between(optimizer, &accesses, &lane_loop)?;
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {
         let is_independent = vectorized.iter().all(|known| info.is_independent(known));
@@ -92,7 +95,7 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
             vectorized.push(info);
         }
     }
-    if let Some(reuse_loop) = reuse_loop {
+    if let Some(Tile { reuse_loop, .. }) = tile {
         unroll_window(optimizer, &accesses, &reuse_loop)?;
         // The vectors stay in the cache during all iterations of the reuse loop.
         optimizer.make_innermost(reuse_loop.axis.number)?;
@@ -106,20 +109,79 @@ struct Lanes<'a> {
     count: i64,
 }
 
-/// Makes a register tile: upcasts the reuse loop to several rows. Each row loads one scalar for all
-/// vectors of the tile, and the vectors are loaded once for all rows. Returns the number of vectors
-/// of a row, by which the caller upcasts the loop of the lanes.
+/// A register tile: several rows of a loop in which the load of a vector is invariant. Each row
+/// loads one scalar for all vectors of the tile, and the vectors are loaded once for all rows.
+struct Tile {
+    reuse_loop: Loop,
+    /// The number of vectors of a row, by which the loop of the lanes is upcast.
+    vectors: i64,
+    /// The numbers of rows that may be, the cheapest first.
+    rows: Vec<i64>,
+    /// The cost of all iterations of the reuse loop.
+    cost: i64,
+}
+
+impl Tile {
+    /// Upcasts the reuse loop by the first number of rows that is legal.
+    fn add_rows(&self, optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
+        let number = self.reuse_loop.axis.number;
+        for rows in &self.rows {
+            let is_multiple = self.reuse_loop.size % rows == 0;
+            let is_shifted = !is_multiple && optimizer.add(OptOp::Overlap, number, *rows)?;
+            let is_upcast =
+                (is_multiple || is_shifted) && optimizer.add(OptOp::Upcast, number, *rows)?;
+            if is_upcast || is_shifted {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the cost of so many iterations.
+    fn cost_of(&self, iterations: i64) -> i128 {
+        i128::from(self.cost) * i128::from(iterations) / i128::from(self.reuse_loop.size)
+    }
+}
+
+/// Returns the cheapest tile. Of tiles that cost about the same it is the one whose rows are
+/// nearest in memory, so that they share cache lines.
+fn best_tile(
+    optimizer: &Optimizer<'_>,
+    accesses: &Accesses,
+    lanes: &Lanes<'_>,
+    threads: i64,
+) -> Option<Tile> {
+    let reuse_loops = reuse_loops(&optimizer.loops, accesses, &lanes.info.range);
+    let iterations = reuse_loops.iter().map(|info| info.size).max()?;
+    let tiles = reuse_loops.into_iter().map(|info| tile(optimizer, accesses, info, lanes, threads));
+    let tiles: Vec<Tile> = tiles.collect();
+    let (over, under) = NEARER_ROWS_MAX;
+    let least = tiles.iter().map(|tile| tile.cost_of(iterations)).min()?;
+    let is_cheap = |tile: &Tile| tile.cost_of(iterations) <= least * over / under;
+    let distance = |info: &Loop| {
+        let loads = accesses.list.iter().filter(|access| !access.is_store);
+        let strides = loads.map(|load| load.stride(&info.range).map_or(i64::MAX, i64::abs));
+        strides.max().unwrap_or(0)
+    };
+    let key = |tile: &Tile| {
+        let info = &tile.reuse_loop;
+        (distance(info), Reverse(info.size), Reverse(info.axis.number))
+    };
+    tiles.into_iter().filter(is_cheap).min_by_key(key)
+}
+
+/// Returns the tile whose rows are iterations of a loop.
 fn tile(
-    optimizer: &mut Optimizer<'_>,
+    optimizer: &Optimizer<'_>,
     accesses: &Accesses,
     reuse_loop: &Loop,
-    Lanes { info: lane_loop, count: lanes }: Lanes<'_>,
+    Lanes { info: lane_loop, count: lanes }: &Lanes<'_>,
     threads: i64,
-) -> Result<i64, Error> {
+) -> Tile {
     let Setting { target, .. } = optimizer.setting;
     let registers = target.vectors.registers;
     let amounts: &[i64] = if registers < 32 { &[2] } else { &[4, 3, 2] };
-    let vectors = optimizer.vectors(lane_loop, lanes, amounts);
+    let vectors = optimizer.vectors(lane_loop, *lanes, amounts);
     // The accumulators, the vectors and one scalar must fit the registers.
     let rows_max = (registers - vectors - 1) / vectors;
     let rows_max = rows_max.min(UPCAST_MAX / (lanes * vectors)).min(ROWS_MAX);
@@ -134,27 +196,21 @@ fn tile(
         accesses.list.iter().any(is_scalar_store) && optimizer.loops.list.iter().any(is_gated);
     let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
     let outputs = outputs(optimizer);
-    let is_divided = |rows: i64| {
-        are_divisible(&outputs, &[(lane_loop, lanes * vectors), (reuse_loop, rows)], threads)
+    let may_be = |rows: &i64| {
+        let blocks = [(*lane_loop, lanes * vectors), (reuse_loop, *rows)];
+        reuse_loop.size % rows == 0
+            || are_divisible(&outputs, &blocks, threads) && optimizer.may_shift(reuse_loop, *rows)
     };
     // Multiply-adds and loads, including those of repeated iterations. A vector load counts twice,
     // since it reads a whole cache line.
-    let cost =
-        |rows: &i64| (reuse_loop.size + rows - 1) / rows * (rows * vectors + rows + 2 * vectors);
-    let mut amounts: Vec<i64> = (2..=rows_max).rev().collect();
-    amounts.sort_by_key(cost);
-    for rows in amounts {
-        let number = reuse_loop.axis.number;
-        let is_multiple = reuse_loop.size % rows == 0;
-        let is_shifted =
-            !is_multiple && is_divided(rows) && optimizer.add(OptOp::Overlap, number, rows)?;
-        let is_upcast =
-            (is_multiple || is_shifted) && optimizer.add(OptOp::Upcast, number, rows)?;
-        if is_upcast || is_shifted {
-            break;
-        }
-    }
-    Ok(vectors)
+    let cost = |rows: i64| {
+        let tiles = (reuse_loop.size + rows - 1) / rows;
+        tiles.saturating_mul(rows * vectors + rows + 2 * vectors)
+    };
+    let mut rows: Vec<i64> = (2..=rows_max).rev().filter(may_be).collect();
+    rows.sort_by_key(|rows| cost(*rows));
+    let cost = cost(rows.first().copied().unwrap_or(1));
+    Tile { reuse_loop: reuse_loop.clone(), vectors, rows, cost }
 }
 
 /// Returns the output loops.
@@ -251,6 +307,27 @@ fn dot_tile(
     Ok(accumulators)
 }
 
+/// Upcasts or unrolls the loops that access the elements between lanes that are two elements apart,
+/// so that vectors of both can be loaded and stored.
+fn expand_between(
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    lane_loop: &Loop,
+) -> Result<(), Error> {
+    if !optimizer.setting.target.vectors.may_interleave() {
+        return Ok(());
+    }
+    let is_between = |info: &&Loop| {
+        accesses.list.iter().any(|access| access.is_interleaved(&lane_loop.range, info))
+    };
+    let between: Vec<Loop> = optimizer.loops.list.iter().filter(is_between).cloned().collect();
+    for info in between {
+        let op = if info.is_reduced { OptOp::Unroll } else { OptOp::Upcast };
+        optimizer.add(op, info.axis.number, 0)?;
+    }
+    Ok(())
+}
+
 /// Returns whether a loop is reduced, and short enough to be unrolled.
 fn is_window(info: &Loop) -> bool {
     info.is_reduced && info.size <= WINDOW_MAX
@@ -277,10 +354,9 @@ fn unroll_window(
     Ok(())
 }
 
-/// Returns the longest output loop in which the load of a vector is invariant, so that the vector
-/// can be reused.
-fn reuse_loop<'a>(loops: &'a Loops, accesses: &Accesses, lane_index: usize) -> Option<&'a Loop> {
-    let lane = &loops.list[lane_index].range;
+/// Returns the output loops in which the load of a vector is invariant, so that the vector can be
+/// reused.
+fn reuse_loops<'a>(loops: &'a Loops, accesses: &Accesses, lane: &UOp) -> Vec<&'a Loop> {
     let loads = || accesses.list.iter().filter(|access| !access.is_store);
     let has_reuse = |info: &&Loop| {
         let is_output = info.axis.kind == AxisKind::Loop && info.is_output && !info.is_reduced;
@@ -288,5 +364,9 @@ fn reuse_loop<'a>(loops: &'a Loops, accesses: &Accesses, lane_index: usize) -> O
             |load: &Access| load.stride(lane) == Some(1) && load.stride(&info.range) == Some(0);
         is_output && info.range != *lane && loads().any(is_invariant)
     };
-    loops.list.iter().filter(has_reuse).max_by_key(|info| info.size)
+    let is_gated = |info: &Loop| accesses.list.iter().any(|access| access.is_gated(&info.range));
+    let (gated, plain): (Vec<&Loop>, Vec<&Loop>) =
+        loops.list.iter().filter(has_reuse).partition(|info| is_gated(info));
+    // Rows with gates of their own cost more than rows that are far from each other.
+    if plain.is_empty() { gated } else { plain }
 }

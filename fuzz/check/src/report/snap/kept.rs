@@ -69,6 +69,7 @@ const CASES: &[&str] = &[
     "pad-then-exp2",
     "pad-value",
     "pow-div-f64",
+    "pool-and-repeat-in-pairs",
     "prod-f64",
     "product-of-few-rows",
     "promote-i8-u8",
