@@ -18,6 +18,10 @@ pub(crate) struct Checked {
     pub(crate) located: usize,
     /// Elements over which an axis was compared with its stride and mask.
     pub(crate) strided: usize,
+    /// Trackers with variables that were composed of two.
+    pub(crate) composed: usize,
+    /// Those that were refused, since not all variables are known to keep one inside of the other.
+    pub(crate) undecided: usize,
 }
 
 impl Checked {
@@ -25,6 +29,8 @@ impl Checked {
         self.indexed += counts.indexed;
         self.located += counts.located;
         self.strided += counts.strided;
+        self.composed += counts.composed;
+        self.undecided += counts.undecided;
     }
 }
 
