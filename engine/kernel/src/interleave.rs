@@ -135,9 +135,9 @@ fn gathered<'a>(
     (matches!(step, 1 | 2 | -1 | -2) && is_even).then_some((key, offsets))
 }
 
-/// Returns the first element of the one or two vectors that contain these elements, and the loads of
-/// the first element of each, which come before the gather. All elements of the vectors are loaded
-/// in the block.
+/// Returns the first element of the one or two vectors that contain these elements, and the loads
+/// of the first element of each, which come before the gather. All elements of the vectors are
+/// loaded in the block.
 fn vectors(
     offsets: &[i128],
     block: &FxHashMap<i128, u32>,

@@ -7,8 +7,8 @@
 //! and the value may become one, as it varies along an upcast range. e^x, the power of the float
 //! nearest to e, is expanded for all targets, so that it is equally accurate on each.
 //!
-//! A comparison that becomes a number is a choice of 1 or 0 where it may become a vector: vectors of
-//! truths are masks, for which there are no casts.
+//! A comparison that becomes a number is a choice of 1 or 0 where it may become a vector: vectors
+//! of truths are masks, for which there are no casts.
 
 use gradiff_graph::target::Functions;
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Target, UOp};
@@ -97,13 +97,13 @@ impl Legalizer<'_> {
         let target = self.target;
         match (node.op(), node.src()) {
             (Op::Cast, [truth]) if self.may_be_vector && is_number_of_truth(&node) => {
-                let [one, zero] = [Constant::one(node.dtype()), Constant::zero(node.dtype())];
-                let [one, zero] = [one, zero].map(UOp::constant);
+                let numbers = [Constant::zero(node.dtype()), Constant::one(node.dtype())];
+                let [if_false, if_true] = numbers.map(UOp::constant);
                 match (truth.op(), truth.src()) {
                     (Op::CmpNe, [x, y]) if y.as_const() == Some(Constant::bool(true)) => {
-                        UOp::select(x.clone(), zero, one)
+                        UOp::select(x.clone(), if_false, if_true)
                     }
-                    _ => UOp::select(truth.clone(), one, zero),
+                    _ => UOp::select(truth.clone(), if_true, if_false),
                 }
             }
             (Op::MulAcc, [x, y, z]) if !target.mulacc => {

@@ -153,7 +153,7 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
     },
     Pass {
         name: "interleave",
-        promise: "accesses two elements apart or in reverse order are of vectors, if it can permute",
+        promise: "elements two apart or in reverse order are lanes of vectors, if it can permute",
         run: |linear, ctx| Ok(interleave::interleave(linear, &ctx.target)),
     },
     Pass {

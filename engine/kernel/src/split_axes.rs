@@ -1,5 +1,5 @@
-//! Splits axes of a kernel tree where that saves views: a tensor that was repeated along two axes and
-//! then reshaped to one, as the gradient of a pool or an image at twice its size, has the sizes
+//! Splits axes of a kernel tree where that saves views: a tensor that was repeated along two axes
+//! and then reshaped to one, as the gradient of a pool or an image at twice its size, has the sizes
 //! before the reshape for loops, so that its index needs no division.
 
 use std::collections::BTreeSet;

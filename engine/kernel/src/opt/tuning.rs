@@ -100,8 +100,8 @@ pub(crate) const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];
 /// Most rows of a tile. The rows of a large matrix often map to the same set of the L1 cache, which
 /// has 8 ways or more.
 pub(crate) const ROWS_MAX: i64 = 8;
-/// Most cost of a tile whose rows are nearer in memory, in terms of the cheapest, as a fraction: rows
-/// of other images than of the same share no cache lines.
+/// Most cost of a tile whose rows are nearer in memory, in terms of the cheapest, as a fraction:
+/// rows of other images share no cache lines.
 pub(crate) const NEARER_ROWS_MAX: (i128, i128) = (12, 11);
 /// The same if the lanes of a row are stored one by one and windows are unrolled: both take many
 /// instructions.

@@ -512,7 +512,7 @@ mod tests {
         assert!(20 < singles, "{singles} of 1000 are single elements at a variable offset");
     }
 
-    /// Of sequences that are moved in two halves, nearly all are composed of these.
+    /// Sequences that are moved in two halves are composed of these, nearly all of them.
     #[test]
     fn halves_are_composed() {
         let mut checked = Checked::default();

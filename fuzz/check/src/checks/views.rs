@@ -236,14 +236,14 @@ mod tests {
     fn counts_of_checked_elements_stay_the_same() {
         let counts = [(1_505_749, 407_787, 1_012_258), (69_811, 20_896, 28_470)];
         let configs = [ViewConfig::default(), ViewConfig::small(3)];
-        for (config, (indexed, located, strided)) in configs.iter().zip(counts) {
+        for (config, counts) in configs.iter().zip(counts) {
             let mut checked = Checked::default();
             for index in 0..4096 {
                 let mut choices = SeedChoices::new(case_seed(1, index));
                 let case = gradiff_gen::views(&mut choices, config);
                 checked.add(check(&case).expect("trackers agree with the model"));
             }
-            assert_eq!(checked, Checked { indexed, located, strided, ..Checked::default() });
+            assert_eq!((checked.indexed, checked.located, checked.strided), counts);
         }
     }
 }

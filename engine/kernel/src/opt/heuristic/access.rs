@@ -208,6 +208,6 @@ pub(super) fn lane_cost(
     let (over, under) = SHIFTED_MAX;
     let repeats = info.size.saturating_mul(over) / under < padded;
     let padded = if repeats { padded } else { info.size };
-    let cost = i128::from(total.cost) * i128::from(padded) / i128::from(info.size);
+    let cost = i128::from(total.cost) * i128::from(padded) / i128::from(info.size.max(1));
     (0 < total.saving).then_some(i64::try_from(cost).unwrap_or(i64::MAX))
 }

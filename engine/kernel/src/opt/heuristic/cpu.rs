@@ -139,7 +139,8 @@ impl Tile {
 
     /// Returns the cost of so many iterations.
     fn cost_of(&self, iterations: i64) -> i128 {
-        i128::from(self.cost) * i128::from(iterations) / i128::from(self.reuse_loop.size)
+        let size = i128::from(self.reuse_loop.size.max(1));
+        i128::from(self.cost) * i128::from(iterations) / size
     }
 }
 
