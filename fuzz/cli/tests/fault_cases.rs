@@ -114,9 +114,9 @@ fn optimisations_go_wrong_from_their_pass_on() {
         ),
         (
             "rows-turned",
-            "upcast 1 2, upcast 0 4",
+            "upcast 1 4, upcast 0 8",
             "in vectors",
-            "a = input i32[2,4] iota\nb = permute a axes=[1,0]\noutput b\n",
+            "a = input i32[4,8] iota\nb = permute a axes=[1,0]\noutput b\n",
         ),
     ] {
         let words = format!("opts \"{opts}\", {from}: ");

@@ -17,6 +17,7 @@ mod memories;
 mod nodes;
 mod options;
 mod random;
+mod repeated;
 mod rows;
 mod rules;
 mod sizes;

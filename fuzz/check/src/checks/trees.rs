@@ -335,7 +335,7 @@ fn dims(shape: &[usize]) -> Dims {
     shape.iter().map(|size| *size as i64).collect()
 }
 
-fn global(slot: usize, size: usize) -> UOp {
+pub(crate) fn global(slot: usize, size: usize) -> UOp {
     let arg = Arg::Global(Global { slot, size_elements: size as i64 });
     UOp::new(Op::DefineGlobal, DType::F32, [], arg)
 }

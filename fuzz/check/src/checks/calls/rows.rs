@@ -8,7 +8,8 @@ use gradiff_corpus::{
 
 use super::{
     Call, Draw, Expected, Row, copies, devices, folds, gradients, intervals, limits, memories,
-    name_of, nodes, options, random, rules, sizes, stores, uniform, values, views, windows,
+    name_of, nodes, options, random, repeated, rules, sizes, stores, uniform, values, views,
+    windows,
 };
 use crate::backends::translate;
 
@@ -16,7 +17,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 65] = [
+pub(super) const ROWS: [(&str, Row); 66] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -81,6 +82,7 @@ pub(super) const ROWS: [(&str, Row); 65] = [
     ("launches", Row::Check(memories::launches)),
     ("launched often", Row::Check(memories::launched_often)),
     ("long launches", Row::Check(memories::long_launches)),
+    ("stores that repeat elements", Row::Check(repeated::stores)),
     ("entries on disk", Row::Check(stores::stores)),
 ];
 
