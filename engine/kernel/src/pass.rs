@@ -15,7 +15,7 @@ use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, interleave, legalize, linearize, lower as index,
-    merge_loads, name, narrow, pipeline, prefetch, reassociate, shape,
+    merge_loads, name, narrow, pipeline, prefetch, reassociate, shape, split_axes,
 };
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
@@ -39,6 +39,11 @@ pub type LinearPass = Pass<fn(Linear, &Context<'_>) -> Result<Linear, Error>>;
 
 /// The passes that map a graph to a graph, in order.
 pub const PASSES: &[GraphPass] = &[
+    Pass {
+        name: "split-axes",
+        promise: "no axis that reshapes a view, where its sizes before would do",
+        run: split_axes::split_axes,
+    },
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be merged, reduced axes last",

@@ -14,16 +14,11 @@ use crate::error::malformed;
 use crate::extent::{Axes, is_broadcast, tracker};
 use crate::globals::globals;
 use crate::nodes::map_nodes;
-use crate::split_axes::split_axes;
 
 /// Simplifies the axes of a kernel tree.
 pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     globals(root)?;
-    let mut root = merge_reductions(root, ctx.options.rewrite.mode);
-    // Thread groups are filled best by long axes.
-    if ctx.target.groups.is_none() {
-        root = split_axes(&root)?;
-    }
+    let root = merge_reductions(root, ctx.options.rewrite.mode);
     let order = root.toposort();
     let axes = Axes::of(&order)?;
     let groups = Groups::find(&axes, &order)?;

@@ -1,6 +1,6 @@
-//! Splits axes of a kernel tree where that saves views: a tensor that was repeated along two axes
-//! and then reshaped to one, as the gradient of a pool or an image at twice its size, has the sizes
-//! before the reshape for loops, so that its index needs no division.
+//! Pass `split-axes`: splits axes of a kernel tree where that saves views. Of a tensor that was
+//! repeated along two axes and then reshaped to one, as the gradient of a pool or an image at twice
+//! its size, the sizes before the reshape become loops, so that its index needs no division.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,7 @@ use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::context::Context;
 use crate::error::malformed;
 use crate::extent::{Axes, tracker};
 use crate::nodes::map_nodes;
@@ -19,8 +20,12 @@ const AXES_MAX: usize = 16;
 /// The sizes into which each axis is split, outermost first.
 type Parts = SmallVec<[Dims; 8]>;
 
-/// Splits the axes of a kernel tree where that leaves fewer views, and more of none.
-pub(crate) fn split_axes(root: &UOp) -> Result<UOp, Error> {
+/// Splits the axes of a kernel tree where that leaves fewer views, and more of none. Not for
+/// devices with groups, which are filled best by long axes.
+pub(crate) fn split_axes(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    if ctx.target.groups.is_some() {
+        return Ok(root.clone());
+    }
     let order = root.toposort();
     let has_views = |tracker: &ShapeTracker| 1 < tracker.views().len();
     if !order.iter().filter_map(tracker).any(has_views) {

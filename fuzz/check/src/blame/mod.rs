@@ -308,7 +308,7 @@ fn in_pass(
     let schedule = stages::scheduled(&stages::graph(program).ok()?, configuration).ok()?;
     let name = PASSES[last].name;
     if crate_of_pass(name) != Crate::Rewrite {
-        let is_view = name == "shape"
+        let is_view = ["split-axes", "shape"].contains(&name)
             && schedule.items.iter().any(|item| item.ast.toposort().iter().any(is_misplaced));
         let crate_name = if is_view { Crate::View } else { Crate::Kernel };
         return blamed(Stage::Pass(name), crate_name, detail);
