@@ -1,4 +1,4 @@
-//! Kernel trees whose store names an element twice, which must be refused, since threads may compute
+//! Kernel trees whose store names an element twice: they must be refused, since threads may compute
 //! the elements in any order.
 
 use std::collections::HashSet;
