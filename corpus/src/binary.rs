@@ -607,6 +607,7 @@ impl<'a> Reader<'a> {
         let length = self.list_length(self.limits.list);
         let count = match row.arity {
             Arity::Exactly(count) => count,
+            Arity::Between(least, limit) => length.clamp(least, limit),
             Arity::List => length,
         };
         let srcs = (0..count).map(|_| self.value()).collect::<Option<_>>()?;

@@ -354,6 +354,49 @@ def one_hot(x, classes):
     return (x[..., None] == np.arange(classes, dtype=object)).astype(np.int32)
 
 
+def masked_select_sized(x, mask, size):
+    x, mask = np.broadcast_arrays(x, mask)
+    found = x[mask][:size]
+    return np.concatenate([found, np.zeros(size - len(found), x.dtype)])
+
+
+def nonzero_sized(x, size, fill):
+    found = np.argwhere(x)[:size]
+    rest = np.full((size - len(found), x.ndim), fill)
+    return np.concatenate([found, rest]).astype(np.int32)
+
+
+def max_pool_indices(x, kernel, *options):
+    sizes = x.shape[x.ndim - len(kernel):]
+    positions = np.broadcast_to(np.arange(math.prod(sizes)).reshape(sizes), x.shape)
+    shape, elements = windows(x, kernel, *options)
+    _, numbers = windows(positions, kernel, *options)
+    out = np.full(shape, -1, dtype=np.int32)
+    for place in np.ndindex(*shape):
+        parts = [part for part in elements(place) if part is not None]
+        if parts:
+            # As wide, NumPy's own halves are no numbers that argmax takes.
+            parts = np.array(parts, dtype=longest(parts[0]).dtype)
+            out[place] = [at for at in numbers(place) if at is not None][np.argmax(parts)]
+    return out
+
+
+def max_unpool(x, positions, sizes):
+    outer = x.shape[:x.ndim - len(sizes)]
+    out = np.zeros(outer + (math.prod(sizes),), x.dtype)
+    for at in np.ndindex(*x.shape):
+        position = int(positions[at])
+        if 0 <= position < out.shape[-1]:
+            out[at[:len(outer)] + (position,)] = x[at]
+    return out.reshape(outer + tuple(sizes))
+
+
+def rearrange(x, sizes, parts, order, groups):
+    moved = x.reshape(sizes).transpose(order)
+    rest = list(moved.shape)
+    return moved.reshape([math.prod(rest.pop(0) for _ in range(group)) for group in groups])
+
+
 def index_select(x, index, axis):
     axis, out = axis % x.ndim, []
     for at in index.tolist():
@@ -465,10 +508,10 @@ def isclose(x, y, rtol, atol, equal_nan):
     return close | (np.isnan(x) & np.isnan(y)) if equal_nan else close
 
 
-def linear(x, weight, bias):
-    dtype = promoted([x, weight, bias])
-    x, weight, bias = (a.astype(dtype).astype(wide_type(dtype)) for a in (x, weight, bias))
-    return ((x * weight if weight.ndim == 1 else np.matmul(x, weight)) + bias).astype(dtype)
+def linear(*sources):
+    dtype = promoted(sources)
+    x, weight, *bias = (a.astype(dtype).astype(wide_type(dtype)) for a in sources)
+    return sum(bias, x * weight if weight.ndim == 1 else np.matmul(x, weight)).astype(dtype)
 
 
 def scatter_reduce(x, index, src, axis, reduce, include_self):
@@ -534,7 +577,8 @@ def sparse_categorical(x, classes, ignore_index, label_smoothing, reduction):
     return rounded(np.asarray(reduced(np.where(kept, losses, 0), reduction, kept.sum())), x.dtype)
 
 
-def nll_loss(x, classes, weight, ignore_index, reduction):
+def nll_loss(x, classes, weight=None, *, ignore_index, reduction):
+    weight = np.ones(x.shape[1:2], x.dtype) if weight is None else weight
     values = np.moveaxis(longest(x), 1, -1)
     inside = (0 <= classes) & (classes < values.shape[-1])
     picked = np.where(inside, classes, 0).astype(np.int64)
@@ -691,6 +735,12 @@ METHODS = {
     "conv2d": convolution,
     "conv_transpose2d": transposed_convolution,
     "max_pool2d": max_pool,
+    "max_pool2d_indices": lambda x, kernel, stride, dilation, padding, ceil_mode: max_pool_indices(
+        x, kernel, stride, dilation, padding, ceil_mode),
+    "max_unpool2d": max_unpool,
+    "masked_select_sized": masked_select_sized,
+    "nonzero_sized": nonzero_sized,
+    "rearrange": rearrange,
     "avg_pool2d": avg_pool,
 
     "abs": np.abs,

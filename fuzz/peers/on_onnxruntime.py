@@ -198,7 +198,8 @@ def linear(adapter, statement, operands, types):
     op = "Mul" if len(types[1]["shape"]) == 1 else "MatMul"
     if statement["dtype"] == "f16":
         raise Skip("the product is rounded to f16 before the sum")
-    rule = promoted(lambda x, weight, bias: node("Add", node(op, x, weight), bias))
+    rule = promoted(lambda x, weight, *bias: (
+        node("Add", node(op, x, weight), *bias) if bias else node(op, x, weight)))
     return rule(adapter, statement, operands, types)
 
 

@@ -83,12 +83,16 @@ def gradient(of, wrt):
     return Real(torch.zeros_like(wrt.tensor) if found is None else found, wrt.name)
 
 
+SELECTIONS = ("gather", "index_select", "get", "masked_select_sized", "max_unpool2d")
+
+
 def moved_sources(statement):
     """The sources whose elements a movement moves."""
     srcs, op = sources(statement), statement["op"]
     if op == "meshgrid":
         return [srcs[statement["args"]["part"]]]
-    return srcs[:1] if op in ("gather", "index_select", "get") else srcs
+    # The other sources are positions or a mask.
+    return srcs[:1] if op in SELECTIONS else srcs
 
 
 def moved(statement, values):

@@ -578,9 +578,9 @@ def layernorm(x, axes, eps, counts):
     return F.layer_norm(x, x.shape[-len(axes):], eps=eps).movedim(last, tuple(axes))
 
 
-def linear(x, weight, bias):
+def linear(x, weight, *bias):
     """Not F.linear, whose weight is the transpose, of two axes."""
-    return (x * weight if weight.dim() == 1 else torch.matmul(x, weight)) + bias
+    return sum(bias, x * weight if weight.dim() == 1 else torch.matmul(x, weight))
 
 
 def reduced_losses(losses, reduction, count):
@@ -632,7 +632,8 @@ def sparse_categorical_crossentropy(x, classes, ignore_index, label_smoothing, r
     return losses_of_classes(x, classes, ignore_index, label_smoothing, reduction, counts)
 
 
-def nll_loss(x, classes, weight, ignore_index, reduction, counts):
+def nll_loss(x, classes, weight=None, *, ignore_index, reduction, counts):
+    weight = torch.ones(x.shape[1:2], dtype=x.dtype) if weight is None else weight
     if not x.numel():
         # PyTorch refuses no classes.
         losses = torch.zeros(tuple(classes.shape), dtype=x.dtype)
@@ -777,7 +778,7 @@ TWICE = {
 PASSIVE = {
     "linspace", "arange_float", "eye", "tri", "one_hot", "argsort", "topk_indices", "argmax",
     "argmin", "any", "all", "count_nonzero", "isnan", "isinf", "isfinite", "isclose", "assign",
-    "assign_slice", "set",
+    "assign_slice", "set", "nonzero_sized", "max_pool2d_indices",
 }
 
 # Methods that only move elements, and fill with 0: NumPy says which.
@@ -785,7 +786,7 @@ MOVED = {
     "squeeze", "unsqueeze", "transpose", "flatten", "unflatten", "repeat", "repeat_interleave",
     "stack", "split", "chunk", "unfold", "diagonal", "diag", "triu", "tril", "slice",
     "pad_reflect", "pad_replicate", "pad_circular", "shrink_to", "pad_to", "movedim", "roll",
-    "index_select", "get", "meshgrid",
+    "index_select", "get", "meshgrid", "masked_select_sized", "max_unpool2d", "rearrange",
 }
 
 # The sources, by number, that are positions, classes or masks if they are no floats.

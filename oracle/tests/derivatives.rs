@@ -214,6 +214,21 @@ const ROWS: &[(&str, &str)] = &[
     ("y = dot a w", "aw"),
     ("q = slice v starts=[0] stops=[2] steps=[1]\ny = linear a w q", "awv"),
     ("q = slice v starts=[0] stops=[3] steps=[1]\ny = linear a q b", "avb"),
+    ("y = linear a w", "aw"),
+    ("c = input i32[2] [2, 0]\ny = nll_loss a c ignore_index=-1 reduction=sum", "a"),
+    ("q = cmplt a b\ny = masked_select_sized a q size=4", "a"),
+    (
+        "q = nonzero_sized a size=2 fill=0\nr = flatten q start=0 end=-1\n\
+         y = index_select v r axis=0",
+        "v",
+    ),
+    (
+        "q = max_pool2d_indices a kernel=[2] stride=[1] dilation=[1] padding=[0] ceil_mode=false\n\
+         r = max_pool2d a kernel=[2] stride=[1] dilation=[1] padding=[0] ceil_mode=false\n\
+         y = max_unpool2d r q sizes=[3]",
+        "a",
+    ),
+    ("y = rearrange a sizes=[2,3,1] parts=[1,2] order=[1,2,0] groups=[1,0,2]", "a"),
     ("y = scatter_reduce a i w0 axis=1 reduce=sum include_self=false", "aw"),
     ("y = scatter_reduce a i w0 axis=1 reduce=prod include_self=true", "aw"),
     ("y = scatter_reduce a i w0 axis=1 reduce=mean include_self=true", "aw"),

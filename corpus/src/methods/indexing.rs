@@ -1,7 +1,7 @@
 //! Typing of methods with indices.
 
 use super::{Args, Typed, axis, size};
-use crate::{DType, TensorType};
+use crate::{DType, TensorType, geometry};
 
 fn check_index(index: &TensorType) -> Result<(), String> {
     match index.dtype.is_int() {
@@ -62,4 +62,22 @@ pub(super) fn scatter_add(srcs: &[&TensorType], args: Args<'_>) -> Typed {
         DType::Bool => Err("it does not take bool".to_string()),
         _ => scatter(srcs, args),
     }
+}
+
+/// The type of the elements that a mask selects.
+pub(super) fn masked_select(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let (x, mask) = (srcs[0], srcs[1]);
+    if mask.dtype != DType::Bool {
+        return Err(format!("a mask of {}, it must be of bool", mask.dtype.name()));
+    }
+    let mut shape = x.shape.clone();
+    geometry::broadcast("value and mask", &mut shape, &mask.shape)?;
+    geometry::check_size(&shape)?;
+    Ok(TensorType { dtype: x.dtype, shape: vec![size(args.int(0))?] })
+}
+
+/// The type of the indices of elements.
+pub(super) fn nonzero(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    i32::try_from(args.int(1)).map_err(|_| format!("{} is not an i32", args.int(1)))?;
+    Ok(TensorType { dtype: DType::I32, shape: vec![size(args.int(0))?, srcs[0].shape.len()] })
 }

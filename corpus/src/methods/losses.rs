@@ -32,16 +32,14 @@ pub(super) fn sparse_categorical(srcs: &[&TensorType], args: Args<'_>) -> Typed 
 }
 
 pub(super) fn nll(srcs: &[&TensorType], args: Args<'_>) -> Typed {
-    let (x, classes, weight) = (srcs[0], srcs[1], srcs[2]);
+    let (x, classes) = (srcs[0], srcs[1]);
     check_float(x.dtype)?;
     let samples = samples(x, 1)?;
-    let is_fit = classes.dtype.is_int()
-        && classes.shape == samples
-        && weight.dtype == x.dtype
-        && weight.shape == x.shape[1..2];
-    match is_fit {
+    let is_weight = |weight: &&TensorType| weight.dtype == x.dtype && weight.shape == x.shape[1..2];
+    let is_fit = classes.dtype.is_int() && classes.shape == samples;
+    match is_fit && srcs.get(2).is_none_or(is_weight) {
         true => Ok(reduced(x.dtype, samples, args.word(1))),
-        false => Err(format!("classes {classes:?} and weights {weight:?} of {x:?}")),
+        false => Err(format!("classes and weights {:?} of {x:?}", &srcs[1..])),
     }
 }
 

@@ -92,6 +92,8 @@ impl ArgKind {
 pub enum Arity {
     /// Exactly this many, written after the name.
     Exactly(usize),
+    /// From the first to the second number of them, written after the name.
+    Between(usize, usize),
     /// One or more, written as a list.
     List,
 }
@@ -196,9 +198,23 @@ pub struct Row {
     typing: Typing,
 }
 
+impl Arity {
+    /// Returns whether a method takes this many sources.
+    pub fn takes(self, count: usize) -> bool {
+        match self {
+            Arity::Exactly(exact) => count == exact,
+            Arity::Between(least, limit) => (least..=limit).contains(&count),
+            Arity::List => 0 < count,
+        }
+    }
+}
+
 macro_rules! arity {
     (list) => {
         Arity::List
+    };
+    (($least:literal to $limit:literal)) => {
+        Arity::Between($least, $limit)
     };
     ($count:literal) => {
         Arity::Exactly($count)
@@ -564,10 +580,10 @@ methods! {
     // Layers.
     /// As `matmul`.
     Dot "dot" 2 [] windows::matmul;
-    /// The matrix product of x and a weight [.., k, n], plus a bias, which is broadcast; the
-    /// product of elements, which are broadcast, for a weight of one axis. Sources x, weight, bias.
-    /// Floats, promoted; f16 and bf16 are computed in f32 and rounded once.
-    Linear "linear" 3 [] windows::linear;
+    /// The matrix product of x and a weight [.., k, n], plus a bias, if there is one, which is
+    /// broadcast; the product of elements, which are broadcast, for a weight of one axis. Sources
+    /// x, weight, bias. Floats, promoted; f16 and bf16 are computed in f32 and rounded once.
+    Linear "linear" (2 to 3) [] windows::linear;
     /// As `scatter`, but the position gets the sum, product, mean, largest or smallest of the
     /// elements whose index names it; also of what is there, if `include_self` or if there is no
     /// other. Sums and products are computed as `sum` and `prod` and cast back; means, of floats
@@ -590,8 +606,9 @@ methods! {
         losses::sparse_categorical;
     /// The negative element of the class along axis 1 times the weight of the class, both 0 for a
     /// class out of range; 0 for `ignore_index`. The mean is the sum divided by that of the weights
-    /// of the samples. Sources x, classes, a weight for each class of x's dtype.
-    NllLoss "nll_loss" 3 [ignore_index: Int, reduction: Word(REDUCTIONS)] losses::nll;
+    /// of the samples. Sources x, classes, a weight for each class of x's dtype, which is 1 if it
+    /// is left out.
+    NllLoss "nll_loss" (2 to 3) [ignore_index: Int, reduction: Word(REDUCTIONS)] losses::nll;
     /// `-y * log(x) - (1 - y) * log(1 - x)`: the differences, logarithms and products are each
     /// rounded, or later. Sources x, y. Floats, promoted and broadcast.
     BinaryCrossEntropy "binary_crossentropy" 2 [reduction: Word(REDUCTIONS)] losses::binary;
@@ -641,6 +658,27 @@ methods! {
     /// one axis for each source in their order; with `xy`, the first two axes are exchanged.
     /// A scalar counts as a vector of one element.
     Meshgrid "meshgrid" list [indexing: Word(INDEXINGS), part: Int] movement::meshgrid;
+    /// The elements of the first source, in row-major order, where the second one, a mask of bool,
+    /// is true, both broadcast: the first `size` of them, and zeros if there are fewer.
+    MaskedSelectSized "masked_select_sized" 2 [size: Int] indexing::masked_select;
+    /// The indices [size, rank], i32, of the elements that are not 0, in row-major order: the first
+    /// `size` of them, and rows of `fill` if there are fewer. NaN is not 0.
+    NonzeroSized "nonzero_sized" 1 [size: Int, fill: Int] indexing::nonzero;
+    /// The positions (i32), within the last axes in row-major order, of the elements of
+    /// `max_pool2d`: the first of equal ones in a window, and the first NaN if there is one; -1 for
+    /// a window without an element.
+    MaxPool2dIndices "max_pool2d_indices" 1
+        [kernel: Ints, stride: Ints, dilation: Ints, padding: Ints, ceil_mode: Flag]
+        windows::pool_positions;
+    /// Zeros of the `sizes` of the last axes after the elements of the first source are written at
+    /// the positions, within these axes in row-major order, that the second source names: the last
+    /// of several stays, positions outside are ignored.
+    MaxUnpool2d "max_unpool2d" 2 [sizes: Ints] windows::unpool;
+    /// The source with each axis split into `parts` of it, whose sizes are the next of `sizes`;
+    /// these permuted by `order`, and each next `groups` of them merged into an axis. An axis of
+    /// size 1 has no parts, too; a group of none is an axis of size 1.
+    Rearrange "rearrange" 1 [sizes: Ints, parts: Ints, order: Ints, groups: Ints]
+        movement::rearrange;
 }
 
 impl Method {
@@ -660,11 +698,7 @@ impl Method {
     /// Sources or arguments that the method does not take.
     pub(crate) fn typing(self, srcs: &[&TensorType], args: &[Arg]) -> Result<TensorType, String> {
         let row = self.row();
-        let fits = match row.arity {
-            Arity::Exactly(count) => srcs.len() == count,
-            Arity::List => !srcs.is_empty(),
-        };
-        if !fits {
+        if !row.arity.takes(srcs.len()) {
             return Err(format!(
                 "{} of {} sources: it takes {:?}",
                 row.name,

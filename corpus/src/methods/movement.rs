@@ -320,3 +320,43 @@ pub(super) fn movedim(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     };
     shaped(srcs, (0..shape.len()).map(source).map(|axis| shape[axis]).collect())
 }
+
+/// The type of a source whose axes are split, permuted and merged.
+pub(super) fn rearrange(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let shape = &srcs[0].shape;
+    let sizes = args.ints(0).iter().map(|number| size(*number)).collect::<Result<Shape, _>>()?;
+    let parts = runs(args.ints(1), sizes.len())?;
+    let groups = runs(args.ints(3), sizes.len())?;
+    let order = axes(args.ints(2), sizes.len())?;
+    let product = |mut sizes: std::slice::Iter<'_, usize>| {
+        sizes.try_fold(1usize, |product, size| product.checked_mul(*size))
+    };
+    let is_split = parts.len() == shape.len()
+        && parts
+            .iter()
+            .zip(shape)
+            .all(|(part, size)| product(sizes[part.clone()].iter()) == Some(*size));
+    if !is_split || order.len() != sizes.len() {
+        return Err(format!("sizes {sizes:?}, of {parts:?} and in order {order:?}, of {shape:?}"));
+    }
+    let permuted: Shape = order.iter().map(|axis| sizes[*axis]).collect();
+    let merged = groups.iter().map(|group| product(permuted[group.clone()].iter()));
+    let merged = merged.collect::<Option<Shape>>();
+    shaped(srcs, merged.ok_or("an axis is too large")?)
+}
+
+/// The ranges of runs of these lengths, which are `count` numbers together.
+fn runs(lengths: &[i64], count: usize) -> Result<Vec<std::ops::Range<usize>>, String> {
+    let mut found = Vec::with_capacity(lengths.len());
+    let mut start = 0usize;
+    for length in lengths {
+        let end = start.checked_add(size(*length)?).filter(|end| *end <= count);
+        let end = end.ok_or_else(|| format!("runs {lengths:?} of {count} axes"))?;
+        found.push(start..end);
+        start = end;
+    }
+    match start == count {
+        true => Ok(found),
+        false => Err(format!("runs {lengths:?} of {count} axes")),
+    }
+}

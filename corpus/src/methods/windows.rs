@@ -37,7 +37,7 @@ pub(super) fn matmul(srcs: &[&TensorType], _: Args<'_>) -> Result<TensorType, St
 /// The type of a product with a weight, plus a bias.
 pub(super) fn linear(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
     srcs.iter().try_for_each(|src| super::reduction::check_float(src.dtype))?;
-    let (x, weight, bias) = (srcs[0], srcs[1], srcs[2]);
+    let (x, weight) = (srcs[0], srcs[1]);
     let mut shape = match weight.shape.len() {
         1 => {
             let mut shape = x.shape.clone();
@@ -46,8 +46,10 @@ pub(super) fn linear(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType,
         }
         _ => matmul(&[x, weight], args)?.shape,
     };
-    geometry::broadcast("product and bias", &mut shape, &bias.shape)?;
-    let dtype = promote(promote(x.dtype, weight.dtype), bias.dtype);
+    if let Some(bias) = srcs.get(2) {
+        geometry::broadcast("product and bias", &mut shape, &bias.shape)?;
+    }
+    let dtype = srcs.iter().fold(x.dtype, |dtype, src| promote(dtype, src.dtype));
     Ok(TensorType { dtype, shape })
 }
 
@@ -191,4 +193,24 @@ pub(super) fn mean_pool(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorTy
         true => pool(srcs, args),
         false => Err(format!("it takes floats, not {}", srcs[0].dtype.name())),
     }
+}
+
+/// The type of the positions of the elements that are selected from windows.
+pub(super) fn pool_positions(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
+    Ok(TensorType { dtype: DType::I32, ..pool(srcs, args)? })
+}
+
+/// The type of a tensor whose elements are written at positions within the last axes.
+pub(super) fn unpool(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
+    let (x, positions) = (srcs[0], srcs[1]);
+    if !positions.dtype.is_int() || positions.shape != x.shape {
+        return Err(format!("{x:?} at the positions {positions:?}"));
+    }
+    let rank = args.ints(0).len();
+    if rank == 0 || x.shape.len() < rank {
+        return Err(format!("sizes of {rank} axes of {} axes", x.shape.len()));
+    }
+    let sizes = numbers(args.ints(0), rank, 0)?;
+    let shape = [&x.shape[..x.shape.len() - rank], &sizes].concat();
+    Ok(TensorType { dtype: x.dtype, shape })
 }

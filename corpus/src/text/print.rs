@@ -127,7 +127,9 @@ fn write_method(
     let row = method.row();
     write!(f, "{}", row.name)?;
     match row.arity {
-        Arity::Exactly(_) => srcs.iter().try_for_each(|src| write!(f, " {src}"))?,
+        Arity::Exactly(_) | Arity::Between(..) => {
+            srcs.iter().try_for_each(|src| write!(f, " {src}"))?
+        }
         Arity::List => write!(f, " {}", list(srcs))?,
     }
     for ((name, _), arg) in row.parameters.iter().zip(args) {

@@ -93,6 +93,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Returns whether the next token is a word, and not the name of an argument.
+    fn is_value(&self, mut cursor: Cursor<'a>) -> bool {
+        cursor.word("the name of a value").is_ok() && !cursor.take("=")
+    }
+
     fn operand(&self, cursor: &mut Cursor<'a>) -> Result<Operand, ParseError> {
         if let Some(literal) = cursor.literal() {
             return Ok(Operand::Literal(literal));
@@ -216,6 +221,13 @@ impl<'a> Reader<'a> {
         let srcs = match row.arity {
             Arity::Exactly(count) => {
                 (0..count).map(|_| self.value(cursor)).collect::<Result<_, _>>()?
+            }
+            Arity::Between(least, limit) => {
+                let mut srcs = Vec::new();
+                while srcs.len() < least || srcs.len() < limit && self.is_value(*cursor) {
+                    srcs.push(self.value(cursor)?);
+                }
+                srcs
             }
             Arity::List => cursor.list(|cursor| self.value(cursor))?,
         };

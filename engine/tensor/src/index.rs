@@ -357,7 +357,7 @@ impl Resolved {
 }
 
 /// Returns the positions along each axis where a mask is true, in row-major order.
-fn true_positions(mask: &Tensor) -> Result<Vec<Tensor>, Error> {
+pub(crate) fn true_positions(mask: &Tensor) -> Result<Vec<Tensor>, Error> {
     let mut positions: Vec<Vec<i64>> = vec![Vec::new(); mask.rank()];
     for (flat, is_true) in mask.to_vec::<bool>()?.into_iter().enumerate() {
         if is_true {

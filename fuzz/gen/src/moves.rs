@@ -154,7 +154,12 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Draws a list of indices in `0..size`, sometimes also `size`. Long lists count up instead.
-    fn listed_index(&mut self, dtype: DType, shape: Vec<usize>, size: usize) -> (Statement, Fact) {
+    pub(crate) fn listed_index(
+        &mut self,
+        dtype: DType,
+        shape: Vec<usize>,
+        size: usize,
+    ) -> (Statement, Fact) {
         use gradiff_corpus::Fill;
         let count = shapes::count(&shape);
         if count > 12 || size > 100 {

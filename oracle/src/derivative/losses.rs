@@ -119,7 +119,11 @@ impl Elements<'_> {
 
     fn negative_log_likelihood(&mut self, srcs: &[ValueId], args: Args<'_>) -> Check<Losses> {
         let (x, classes) = (get(self.values, srcs[0])?, get(self.values, srcs[1])?);
-        let (ids, weights) = (self.ids(srcs[0])?, self.ids(srcs[2])?);
+        let ids = self.ids(srcs[0])?;
+        let weights = match srcs.get(2) {
+            Some(weight) => self.ids(*weight)?,
+            None => vec![Id::ONE; x.shape[1]].into(),
+        };
         let ignored = i128::from(args.int(0));
         let (mut found, mut divisor) = (Vec::new(), Vec::new());
         for sample in samples(x, 1, classes)? {

@@ -106,6 +106,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::IsClose => Rule::Constant,
         Method::Linspace | Method::ArangeFloat | Method::Eye | Method::Tri => Rule::Constant,
         Method::OneHot | Method::Argsort | Method::TopkIndices => Rule::Constant,
+        Method::NonzeroSized | Method::MaxPool2dIndices => Rule::Constant,
         Method::Assign | Method::AssignSlice | Method::Set => Rule::Constant,
         Method::Argmax | Method::Argmin => Rule::Constant,
         Method::Any | Method::All | Method::CountNonzero => Rule::Constant,
@@ -129,6 +130,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::Triu | Method::Tril | Method::Slice | Method::PadReflect => Rule::Movement,
         Method::PadReplicate | Method::PadCircular | Method::ShrinkTo => Rule::Movement,
         Method::PadTo | Method::Movedim | Method::IndexSelect | Method::Scatter => Rule::Movement,
-        Method::Get | Method::Meshgrid => Rule::Movement,
+        Method::Get | Method::Meshgrid | Method::MaskedSelectSized => Rule::Movement,
+        Method::MaxUnpool2d | Method::Rearrange => Rule::Movement,
     }
 }

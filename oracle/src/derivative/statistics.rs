@@ -126,11 +126,16 @@ impl Elements<'_> {
                 groups.into_iter().map(|group| group.map(|group| group.pairs)).collect()
             }
         };
-        let bias = get(self.values, srcs[2])?;
-        let bias_ids = self.operand(&Operand::Value(srcs[2]), value.dtype)?;
+        let (bias_shape, bias_ids) = match srcs.get(2) {
+            Some(bias) => (
+                get(self.values, *bias)?.shape.clone(),
+                self.operand(&Operand::Value(*bias), value.dtype)?,
+            ),
+            None => (Vec::new(), vec![Id::ZERO].into()),
+        };
         let shape = product_shape(x, weight)?;
         let products = broadcast_positions(&shape, &value.shape);
-        let biases = broadcast_positions(&bias.shape, &value.shape);
+        let biases = broadcast_positions(&bias_shape, &value.shape);
         let cells = wide_cells(value, value.dtype).into_iter();
         let element = |(cell, (a, b)): (Cell, (usize, usize))| {
             let mut pairs = product[a].clone().expect("labels are specified");

@@ -112,9 +112,10 @@ pub(super) fn sparse_categorical(call: Call<'_>) -> Check<Value> {
 
 /// The negative elements of the classes, times the weights of the classes.
 pub(super) fn negative_log_likelihood(call: Call<'_>) -> Check<Value> {
-    let [x, classes, weight] = call.srcs[..] else { return Err("three sources".to_string()) };
+    let (x, classes) = (call.srcs[0], call.srcs[1]);
     check(x, 1, 0.0)?;
-    if weight.dtype != x.dtype || weight.shape[..] != x.shape[1..2] {
+    let given = call.srcs.get(2);
+    if given.is_some_and(|weight| weight.dtype != x.dtype || weight.shape[..] != x.shape[1..2]) {
         return Err("a weight for each class".to_string());
     }
     let (dtype, ignored) = (wide(x.dtype), i128::from(call.args.int(0)));
@@ -127,7 +128,8 @@ pub(super) fn negative_log_likelihood(call: Call<'_>) -> Check<Value> {
             (Ok(_), None) => (neg(mul(dtype, zero, zero)), zero),
             (Ok(_), Some(number)) => {
                 let element = cast(x.dtype, dtype, x.cells[sample.positions[number]]);
-                let weight = cast(x.dtype, dtype, weight.cells[number]);
+                let weight = given
+                    .map_or(Cell::exact(1.0), |weight| cast(x.dtype, dtype, weight.cells[number]));
                 (neg(mul(dtype, element, weight)), weight)
             }
         };

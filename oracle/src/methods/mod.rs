@@ -169,6 +169,11 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::ScaledDotProductAttention => contraction::attention(call),
         Method::Interpolate => interpolation::interpolate(call),
         Method::Meshgrid => movement::meshgrid(call),
+        Method::MaskedSelectSized => selection::masked_select(call),
+        Method::NonzeroSized => selection::nonzero(call),
+        Method::MaxPool2dIndices => pooling::positions_of_largest(call),
+        Method::MaxUnpool2d => pooling::unpool(call),
+        Method::Rearrange => movement::rearrange(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

@@ -496,3 +496,66 @@ pub(super) fn movedim(call: Call<'_>) -> Check<Value> {
         }
     }))
 }
+
+/// The elements by the coordinates of the parts of axes: those of an element are the digits of its
+/// index in the source, and in the result.
+pub(super) fn rearrange(call: Call<'_>) -> Check<Value> {
+    let x = call.srcs[0];
+    let sizes = call.args.ints(0).iter().map(|size| natural(*size)).collect::<Check<Shape>>()?;
+    let order = resolve_axes(call.args.ints(2), sizes.len())?;
+    let lists = [1, 3].map(|number| {
+        call.args.ints(number).iter().map(|count| natural(*count)).collect::<Check<Vec<usize>>>()
+    });
+    let [parts, groups] = lists;
+    let (parts, groups) = (parts?, groups?);
+    let covers = |runs: &[usize]| {
+        runs.iter().try_fold(0usize, |sum, run| sum.checked_add(*run)) == Some(sizes.len())
+    };
+    if !covers(&parts) || !covers(&groups) || order.len() != sizes.len() {
+        return Err(format!("parts {parts:?}, order {order:?}, groups {groups:?} of {sizes:?}"));
+    }
+    let permuted: Shape = order.iter().map(|axis| sizes[*axis]).collect();
+    if merged(&sizes, &parts).as_ref() != Some(&x.shape) {
+        return Err(format!("{sizes:?} in {parts:?} are not {:?}", x.shape));
+    }
+    let shape = limit(merged(&permuted, &groups).ok_or("an axis is too large")?)?;
+    Ok(from_indices(x, shape, |index, source| {
+        let coordinates = digits(index, &permuted, &groups);
+        let mut split = vec![0; sizes.len()];
+        for (coordinate, axis) in coordinates.iter().zip(&order) {
+            split[*axis] = *coordinate;
+        }
+        let mut at = 0;
+        for (axis, count) in parts.iter().enumerate() {
+            source[axis] = position(&split[at..at + count], &sizes[at..at + count]);
+            at += count;
+        }
+    }))
+}
+
+/// The products of runs of sizes.
+fn merged(sizes: &[usize], runs: &[usize]) -> Option<Shape> {
+    let mut rest = sizes;
+    let mut product = |run: &usize| {
+        let (first, after) = rest.split_at(*run);
+        rest = after;
+        first.iter().try_fold(1usize, |product, size| product.checked_mul(*size))
+    };
+    runs.iter().map(&mut product).collect()
+}
+
+/// The coordinates within runs of sizes that an index along each of the runs is made of.
+fn digits(index: &[usize], sizes: &[usize], runs: &[usize]) -> Vec<usize> {
+    let mut found = vec![0; sizes.len()];
+    let mut end = 0;
+    for (index, run) in index.iter().zip(runs) {
+        let start = end;
+        end += run;
+        let mut rest = *index;
+        for axis in (start..end).rev() {
+            found[axis] = rest % sizes[axis];
+            rest /= sizes[axis];
+        }
+    }
+    found
+}

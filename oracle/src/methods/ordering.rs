@@ -25,6 +25,11 @@ fn compare(dtype: DType, a: Cell, b: Cell) -> Result<Ordering, Reason> {
     }
 }
 
+/// Returns whether an element is above another one: NaN is above numbers, and not above NaN.
+pub(super) fn is_above(dtype: DType, a: Cell, b: Cell) -> Result<bool, Reason> {
+    Ok(compare(dtype, a, b)? == Ordering::Greater)
+}
+
 /// Replaces the elements of each line along an axis by `size` others, which `f` returns.
 fn along(
     x: &Value,

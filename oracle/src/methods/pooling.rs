@@ -3,6 +3,8 @@
 use gradiff_corpus::{DType, ReduceOp};
 
 use super::Call;
+use super::indexing::indices;
+use super::ordering::is_above;
 use crate::arithmetic::div;
 use crate::cast::cast;
 use crate::cell::Cell;
@@ -14,14 +16,15 @@ use crate::value::Value;
 /// An element of a window.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
-    Element(Cell),
+    /// An element, and its position within the axes of the window in row-major order.
+    Element(Cell, usize),
     Padding,
 }
 
 /// The elements of a window, without the padding.
 pub(crate) fn elements(parts: &[Part]) -> Vec<Cell> {
     let element = |part: &Part| match part {
-        Part::Element(cell) => Some(*cell),
+        Part::Element(cell, _) => Some(*cell),
         Part::Padding => None,
     };
     parts.iter().filter_map(element).collect()
@@ -46,7 +49,7 @@ pub(super) fn mean(call: Call<'_>) -> Check<Value> {
         let terms: Vec<Cell> = parts
             .iter()
             .filter_map(|part| match part {
-                Part::Element(cell) => Some(cast(dtype, wide, *cell)),
+                Part::Element(cell, _) => Some(cast(dtype, wide, *cell)),
                 Part::Padding => counts_padding.then_some(Cell::exact(0.0)),
             })
             .collect();
@@ -109,12 +112,61 @@ pub(crate) fn over_windows(call: Call<'_>, f: impl Fn(&[Part]) -> Cell) -> Check
                 source.push(place);
             }
             if is_element {
-                parts.push(Part::Element(x.cells[position(&source, &x.shape)]));
+                let cell = x.cells[position(&source, &x.shape)];
+                parts.push(Part::Element(cell, position(&source[outer..], &x.shape[outer..])));
             } else if is_padding {
                 parts.push(Part::Padding);
             }
         });
         cells.push(f(&parts));
     });
+    Ok(Value::new(x.dtype, shape, cells))
+}
+
+/// The position of the largest element of each window, within the axes of windows.
+pub(super) fn positions_of_largest(call: Call<'_>) -> Check<Value> {
+    let dtype = call.srcs[0].dtype;
+    let value = over_windows(call, |parts| {
+        let mut found: Option<(Cell, usize)> = None;
+        for part in parts {
+            let Part::Element(cell, at) = *part else { continue };
+            let is_larger = match found {
+                None => Ok(true),
+                Some((largest, _)) => is_above(dtype, cell, largest),
+            };
+            match is_larger {
+                Ok(true) => found = Some((cell, at)),
+                Ok(false) => {}
+                Err(reason) => return Cell::Unspecified(reason),
+            }
+        }
+        Cell::Int(found.map_or(-1i32 as u32, |(_, at)| at as u32).into())
+    })?;
+    Ok(Value { dtype: DType::I32, ..value })
+}
+
+/// Zeros after elements are written at positions within the last axes.
+pub(super) fn unpool(call: Call<'_>) -> Check<Value> {
+    let (x, positions) = (call.srcs[0], call.srcs[1]);
+    let numbers = indices(positions)?;
+    let rank = call.args.ints(0).len();
+    if rank == 0 || x.shape.len() < rank || positions.shape != x.shape {
+        return Err(format!("{rank} sizes, positions {:?} of {:?}", positions.shape, x.shape));
+    }
+    let sizes = super::counts(call.args.ints(0), rank, 0)?;
+    let (outer, inner) = x.shape.split_at(x.shape.len() - rank);
+    let shape = limit([outer, &sizes].concat())?;
+    let (block, written) = (count(&sizes), count(inner));
+    let mut cells = vec![Cell::from_bits(x.dtype, 0); count(&shape)];
+    for (at, number) in numbers.into_iter().enumerate() {
+        let first = at / written * block;
+        match number {
+            Ok(number) if 0 <= number && number < block as i128 => {
+                cells[first + number as usize] = x.cells[at];
+            }
+            Ok(_) => {}
+            Err(reason) => cells[first..first + block].fill(Cell::Unspecified(reason)),
+        }
+    }
     Ok(Value::new(x.dtype, shape, cells))
 }

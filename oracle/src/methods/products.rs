@@ -56,7 +56,7 @@ pub(super) fn matmul(call: Call<'_>) -> Check<Value> {
 
 /// The product with a weight, plus a bias: computed in the wide dtype and rounded once.
 pub(super) fn linear(call: Call<'_>) -> Check<Value> {
-    let [x, weight, bias] = call.srcs[..] else { return Err("three sources".to_string()) };
+    let [x, weight, ref bias @ ..] = call.srcs[..] else { return Err("two sources".to_string()) };
     let mut dtype = x.dtype;
     for src in call.srcs {
         require(src.dtype.is_float(), src.dtype, "floats")?;
@@ -66,13 +66,18 @@ pub(super) fn linear(call: Call<'_>) -> Check<Value> {
     let widened = |src: &Value| {
         src.map(wide_dtype, |cell| cast(dtype, wide_dtype, cast(src.dtype, dtype, cell)))
     };
-    let (x, weight, bias) = (widened(x), widened(weight), widened(bias));
+    let (x, weight) = (widened(x), widened(weight));
     let product = match weight.shape.len() {
         1 => elementwise(&[&x, &weight], |cells| arithmetic::mul(wide_dtype, cells[0], cells[1]))?,
         _ => matmul(Call { srcs: &[&x, &weight], ..call })?,
     };
-    let sum =
-        elementwise(&[&product, &bias], |cells| arithmetic::add(wide_dtype, cells[0], cells[1]))?;
+    let sum = match bias {
+        [] => product,
+        [bias] => elementwise(&[&product, &widened(bias)], |cells| {
+            arithmetic::add(wide_dtype, cells[0], cells[1])
+        })?,
+        _ => return Err("more than one bias".to_string()),
+    };
     Ok(sum.map(dtype, |cell| cast(wide_dtype, dtype, cell)))
 }
 

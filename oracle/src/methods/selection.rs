@@ -1,11 +1,12 @@
 //! Elements at indices: which element of the source each element of the result is, and what is
 //! written where.
 
-use gradiff_corpus::{Index, Shape};
+use gradiff_corpus::{DType, Index, Shape};
 
 use super::Call;
 use super::indexing::{Index as Number, indices};
 use super::movement::python_range;
+use crate::cast::cast;
 use crate::cell::{Cell, Reason};
 use crate::infer::{Check, broadcast, limit};
 use crate::movement::{broadcast_positions, for_each_index, position};
@@ -173,4 +174,66 @@ pub(super) fn set(call: Call<'_>) -> Check<Value> {
         cells.fill(Cell::Unspecified(reason));
     }
     Ok(Value::new(x.dtype, x.shape.clone(), cells))
+}
+
+/// The first `size` positions at which a truth holds, or the reason why they are unspecified.
+fn first_true(truths: &[Cell], size: i64) -> Check<Result<Vec<usize>, Reason>> {
+    let size = usize::try_from(size).map_err(|_| format!("{size} elements"))?;
+    let mut found = Vec::new();
+    for (at, truth) in truths.iter().enumerate() {
+        match truth {
+            Cell::Int(0) => {}
+            Cell::Int(_) => found.push(at),
+            Cell::Unspecified(reason) => return Ok(Err(*reason)),
+            truth => panic!("{truth:?} is no truth"),
+        }
+    }
+    found.truncate(size);
+    Ok(Ok(found))
+}
+
+/// The first elements that a mask selects, and zeros.
+pub(super) fn masked_select(call: Call<'_>) -> Check<Value> {
+    let (x, mask) = (call.srcs[0], call.srcs[1]);
+    if mask.dtype != DType::Bool {
+        return Err(format!("a mask of {}", mask.dtype.name()));
+    }
+    let shape = broadcast(&x.shape, &mask.shape)?;
+    let spread = |value: &Value| -> Vec<Cell> {
+        broadcast_positions(&value.shape, &shape).into_iter().map(|at| value.cells[at]).collect()
+    };
+    let (elements, size) = (spread(x), call.args.int(0));
+    let found = first_true(&spread(mask), size)?;
+    let shape = limit(vec![size as usize])?;
+    let cells = match found {
+        Err(reason) => vec![Cell::Unspecified(reason); shape[0]],
+        Ok(found) => (0..shape[0])
+            .map(|number| match found.get(number) {
+                Some(at) => elements[*at],
+                None => Cell::from_bits(x.dtype, 0),
+            })
+            .collect(),
+    };
+    Ok(Value::new(x.dtype, shape, cells))
+}
+
+/// The indices of the first elements other than 0, and rows of a number.
+pub(super) fn nonzero(call: Call<'_>) -> Check<Value> {
+    let (x, size, fill) = (call.srcs[0], call.args.int(0), call.args.int(1));
+    let fill = i32::try_from(fill).map_err(|_| format!("{fill} is no i32"))?;
+    let truths: Vec<Cell> = x.cells.iter().map(|cell| cast(x.dtype, DType::Bool, *cell)).collect();
+    let found = first_true(&truths, size)?;
+    let rank = x.shape.len();
+    let shape = limit(vec![size as usize, rank])?;
+    let mut list = Vec::new();
+    for_each_index(&x.shape, |index| list.push(index.to_vec()));
+    let row = |number: usize| match &found {
+        Err(reason) => vec![Cell::Unspecified(*reason); rank],
+        Ok(found) => match found.get(number) {
+            Some(at) => list[*at].iter().map(|index| Cell::Int(*index as u64)).collect(),
+            None => vec![Cell::Int(u64::from(fill as u32)); rank],
+        },
+    };
+    let cells = (0..shape[0]).flat_map(row).collect();
+    Ok(Value::new(DType::I32, shape, cells))
 }

@@ -14,7 +14,9 @@ mod interpolation;
 mod losses;
 pub(crate) mod movement;
 mod ordering;
+mod rearrange;
 mod reduction;
+mod selection;
 mod softmax;
 pub(crate) mod windows;
 

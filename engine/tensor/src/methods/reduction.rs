@@ -71,6 +71,44 @@ impl Tensor {
         })
     }
 
+    /// [`var`](Tensor::var) and [`mean`](Tensor::mean) along `axes`.
+    /// # Errors
+    /// As `var`.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let (var, mean) = Tensor::from_slice(&[2], &[1f32, 5.0])?.var_mean(0, 0)?;
+    /// assert_eq!((var.to_text()?, mean.to_text()?), ("4.0".to_string(), "3.0".to_string()));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn var_mean(
+        &self,
+        axes: impl Into<Axes>,
+        correction: i64,
+    ) -> Result<(Tensor, Tensor), Error> {
+        let axes = axes.into();
+        Ok((self.var(axes.clone(), correction)?, self.mean(axes)?))
+    }
+
+    /// [`std`](Tensor::std) and [`mean`](Tensor::mean) along `axes`.
+    /// # Errors
+    /// As `std`.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let (std, mean) = Tensor::from_slice(&[2], &[1f32, 5.0])?.std_mean(0, 0)?;
+    /// assert_eq!((std.to_text()?, mean.to_text()?), ("2.0".to_string(), "3.0".to_string()));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn std_mean(
+        &self,
+        axes: impl Into<Axes>,
+        correction: i64,
+    ) -> Result<(Tensor, Tensor), Error> {
+        let axes = axes.into();
+        Ok((self.std(axes.clone(), correction)?, self.mean(axes)?))
+    }
+
     /// Layer normalisation: the differences from the mean along `axes`, divided by the square root
     /// of `eps` plus the mean of their squares; f16 and bf16 are computed in f32. Floats.
     /// # Errors

@@ -5,6 +5,7 @@ use gradiff_graph::DType;
 use crate::error::invalid;
 use crate::methods::elementwise::wide;
 use crate::promotion::promote;
+use crate::tensor::broadcast;
 use crate::{Error, Scalar, Tensor};
 
 /// A number for every axis of a window, or a list with one for each.
@@ -378,6 +379,88 @@ impl Tensor {
     /// ```
     pub fn max_pool2d(&self, options: &Pool) -> Result<Tensor, Error> {
         let pooling = self.pooling("max_pool2d", options)?;
+        Ok(self.largest_of_windows("max_pool2d", &pooling)?.0)
+    }
+
+    /// The elements of [`max_pool2d`](Tensor::max_pool2d), and their positions (i32) within the
+    /// last axes, in row-major order: the first of equal ones in a window, and the first NaN if
+    /// there is one; -1 for a window of padding alone.
+    /// # Errors
+    /// If the options do not fit the shape, or the last axes have more than 2^31 - 1 elements.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Pool, Tensor};
+    /// let x = Tensor::from_slice(&[2, 4], &[1, 5, 2, 3, 4, 0, 7, 6])?;
+    /// let (largest, positions) = x.max_pool2d_with_indices(&Pool::new(2))?;
+    /// assert_eq!(largest.to_text()?, "[[5, 7]]");
+    /// assert_eq!(positions.to_text()?, "[[1, 6]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn max_pool2d_with_indices(&self, options: &Pool) -> Result<(Tensor, Tensor), Error> {
+        const NAME: &str = "max_pool2d_with_indices";
+        const NONE: i64 = i32::MAX as i64;
+        let pooling = self.pooling(NAME, options)?;
+        let axes = pooling.kernel.len();
+        let sizes = &self.shape()[self.rank() - axes..];
+        let count: i64 = sizes.iter().product();
+        if NONE < count {
+            return invalid(format!("{NAME} of {self:?}: {count} positions are no i32"));
+        }
+        let (value, windows) = self.largest_of_windows(NAME, &pooling)?;
+        let positions = Tensor::arange(DType::I32, 0, 1, count)?.reshape(sizes)?;
+        let positions = Tensor::from_valid(broadcast(positions.uop(), self.shape()));
+        let positions = positions.pooled_windows(NAME, &pooling, Scalar::Int(NONE.into()))?;
+        let shape = [value.shape(), &vec![1; axes]].concat();
+        let mut is_largest = windows.cmpeq(&value.reshape(&shape)?)?;
+        if self.dtype().is_float() {
+            is_largest = is_largest.or(&windows.isnan()?)?;
+        }
+        let first = is_largest.where_(&positions, NONE)?;
+        let kept = (value.rank()..first.rank()).map(|axis| axis as i64).collect::<Vec<_>>();
+        let first = first.min(&kept[..])?;
+        Ok((value, first.cmpeq(NONE)?.where_(-1, &first)?))
+    }
+
+    /// Zeros of the sizes of the last axes, after the elements are written at `positions`, within
+    /// these axes in row-major order, as [`max_pool2d_with_indices`] returns them. The last of
+    /// several that are written at a position stays; positions outside are ignored.
+    /// # Errors
+    /// If the positions are not integers of the same shape, or there are more sizes than axes.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Pool, Tensor};
+    /// let x = Tensor::from_slice(&[2, 4], &[1, 5, 2, 3, 4, 0, 7, 6])?;
+    /// let (largest, positions) = x.max_pool2d_with_indices(&Pool::new(2))?;
+    /// let found = largest.max_unpool2d(&positions, &[2, 4])?;
+    /// assert_eq!(found.to_text()?, "[[0, 5, 0, 0], [0, 0, 7, 0]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    ///
+    /// [`max_pool2d_with_indices`]: Tensor::max_pool2d_with_indices
+    pub fn max_unpool2d(&self, positions: &Tensor, sizes: &[i64]) -> Result<Tensor, Error> {
+        let axes = sizes.len();
+        if axes == 0
+            || self.rank() < axes
+            || positions.shape() != self.shape()
+            || !positions.dtype().is_int()
+        {
+            return invalid(format!(
+                "max_unpool2d of {self:?} at {positions:?} to sizes {sizes:?}: positions are \
+                 integers of the same shape, and there is a size for each of the last axes"
+            ));
+        }
+        let (outer, inner) = self.shape().split_at(self.rank() - axes);
+        let shape = [outer, sizes].concat();
+        let zeros = Tensor::full(self.dtype(), &shape, self.zero())?;
+        let flat =
+            |x: &Tensor, sizes: &[i64]| x.reshape(&[outer, &[sizes.iter().product()]].concat());
+        let (elements, positions) = (flat(self, inner)?, flat(positions, inner)?);
+        let written = flat(&zeros, sizes)?.scatter(&positions, &elements, -1)?;
+        written.reshape(&shape)
+    }
+
+    /// The largest element of each window, and the windows.
+    fn largest_of_windows(&self, name: &str, pooling: &Pooling) -> Result<(Tensor, Tensor), Error> {
         let smallest = match self.dtype() {
             DType::Bool => Scalar::Bool(false),
             dtype => match dtype.int_range() {
@@ -385,15 +468,15 @@ impl Tensor {
                 None => Scalar::Float(f64::NEG_INFINITY),
             },
         };
-        let axes = pooling.kernel.len();
-        let windows = self.pooled_windows("max_pool2d", &pooling, smallest)?;
-        let value = windows.reduced_windows(axes, |x, axes| Ok(x.max_kept(axes)))?;
+        let windows = self.pooled_windows(name, pooling, smallest)?;
+        let value =
+            windows.reduced_windows(pooling.kernel.len(), |x, axes| Ok(x.max_kept(axes)))?;
         if !self.dtype().is_float() {
-            return Ok(value);
+            return Ok((value, windows));
         }
         let inside = Tensor::full(DType::Bool, self.shape(), true)?;
-        let inside = inside.pooled_windows("max_pool2d", &pooling, Scalar::Bool(false))?;
-        Ok(value.as_function("max_of_windows", &[&windows, &inside, self]))
+        let inside = inside.pooled_windows(name, pooling, Scalar::Bool(false))?;
+        Ok((value.as_function("max_of_windows", &[&windows, &inside, self]), windows))
     }
 
     /// The mean of each window, over the last axes. Floats. The padding counts as zeros, or does

@@ -146,7 +146,7 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Softmin => x.softmin(args.int(0)),
         Method::IsClose => x.isclose(srcs[1], number(0), number(1), args.flag(2)),
         Method::Dot => x.dot(srcs[1]),
-        Method::Linear => x.linear(srcs[1], srcs[2]),
+        Method::Linear => x.linear(srcs[1], srcs.get(2).copied()),
         Method::ScatterReduce => {
             let (axis, reduce) = (args.int(0), scattered(args.word(1)));
             x.scatter_reduce(srcs[1], srcs[2], axis, reduce, args.flag(2))
@@ -156,7 +156,10 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
             let (ignored, smoothing) = (args.int(0), real(args.number(1)));
             x.sparse_categorical_crossentropy(srcs[1], ignored, smoothing, reduction(2))
         }
-        Method::NllLoss => x.nll_loss(srcs[1], srcs[2], Some(args.int(0)), reduction(1)),
+        Method::NllLoss => {
+            let weight = srcs.get(2).copied();
+            x.nll_loss(srcs[1], weight, ignored_class(args.int(0)), reduction(1))
+        }
         Method::BinaryCrossEntropy => x.binary_crossentropy(srcs[1], reduction(0)),
         Method::BinaryCrossEntropyLogits => x.binary_crossentropy_logits(srcs[1], reduction(0)),
         Method::Einsum => {
@@ -183,6 +186,16 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
             let indexing = if args.word(0) == "xy" { Indexing::Xy } else { Indexing::Ij };
             part(Tensor::meshgrid(srcs, indexing)?, args.int(1))
         }
+        Method::MaskedSelectSized => x.masked_select_sized(srcs[1], args.int(0)),
+        Method::NonzeroSized => x.nonzero_sized(args.int(0), args.int(1)),
+        Method::MaxPool2dIndices => Ok(x.max_pool2d_with_indices(&pool(args))?.1),
+        Method::MaxUnpool2d => x.max_unpool2d(srcs[1], args.ints(0)),
+        Method::Rearrange => {
+            let (formula, sizes) = rearrangement(args);
+            let sizes: Vec<(&str, i64)> =
+                sizes.iter().map(|(name, size)| (&name[..], *size)).collect();
+            x.rearrange(&formula, &sizes)
+        }
     }
 }
 
@@ -203,6 +216,43 @@ pub(crate) fn formula(
     let rest: String = letters.collect();
     let output: String = output.iter().map(letter).collect();
     format!("{}{rest}->{output}", terms.join(","))
+}
+
+/// The formula of `rearrange`, with a letter for each part of an axis, and the sizes of the parts.
+pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
+    let letter = |number: i64| match u8::try_from(number) {
+        Ok(number) if number < 26 => char::from(b'a' + number).to_string(),
+        _ => "?".to_string(),
+    };
+    let side = |labels: &mut dyn Iterator<Item = i64>, lengths: &[i64]| {
+        let mut groups = Vec::with_capacity(lengths.len());
+        for length in lengths {
+            // Axes without a label, and labels without an axis, are refused by the engine.
+            if !(0..=26).contains(length) {
+                groups.push("?".to_string());
+                continue;
+            }
+            let label = |_| labels.next().map_or("?".to_string(), letter);
+            let letters: Vec<String> = (0..*length).map(label).collect();
+            groups.push(match &letters[..] {
+                [letter] => letter.clone(),
+                letters => format!("({})", letters.join(" ")),
+            });
+        }
+        groups.extend(labels.map(letter));
+        groups.join(" ")
+    };
+    let left = side(&mut (0..args.ints(0).len() as i64), args.ints(1));
+    let right = side(&mut args.ints(2).iter().copied(), args.ints(3));
+    let sizes = args.ints(0).iter().enumerate();
+    let sizes = sizes.map(|(number, size)| (letter(number as i64), *size)).collect();
+    (format!("{left} -> {right}"), sizes)
+}
+
+/// The class that is ignored; the largest integer, which is out of range as any other is that no
+/// sample has, stands for none.
+pub(crate) fn ignored_class(class: i64) -> Option<i64> {
+    (class != i64::MAX).then_some(class)
 }
 
 fn scattered(word: &str) -> Scattered {

@@ -418,6 +418,14 @@ fn simpler(statement: &Statement) -> Vec<Statement> {
                     });
                 }
             }
+            let arity = method.row().arity;
+            if matches!(arity, Arity::Between(..)) && arity.takes(srcs.len() - 1) {
+                copy(&|s| {
+                    if let Statement::Method { srcs, .. } = s {
+                        srcs.pop();
+                    }
+                });
+            }
             for (position, arg) in args.iter().enumerate() {
                 for plain in plainer_args(arg) {
                     copy(&|s| {

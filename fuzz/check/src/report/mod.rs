@@ -256,6 +256,11 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
     let row = method.row();
     let mut list: Vec<String> = match row.arity {
         Arity::Exactly(_) => srcs.iter().skip(1).map(|src| format!("&v{}", src.0)).collect(),
+        Arity::Between(_, limit) => {
+            let srcs = (1..limit).map(|number| srcs.get(number));
+            let name = |src: &ValueId| format!("&v{}", src.0);
+            srcs.map(|src| src.map_or("None".to_string(), name)).collect()
+        }
         Arity::List => {
             let srcs: Vec<String> = srcs.iter().map(|src| format!("&v{}", src.0)).collect();
             vec![format!("&[{}]", srcs.join(", "))]
@@ -280,7 +285,9 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
         }
         match arg {
             Arg::Flag(keepdim) if *name == "keepdim" => is_kept = *keepdim,
-            Arg::Int(value) if method == Method::NllLoss => list.push(format!("Some({value})")),
+            Arg::Int(value) if method == Method::NllLoss => {
+                list.push(format!("{:?}", crate::backends::methods::ignored_class(*value)));
+            }
             Arg::Int(value) => list.push(value.to_string()),
             Arg::Ints(values) => list.push(format!("&{values:?}")),
             Arg::Flag(value) => list.push(value.to_string()),
@@ -318,7 +325,11 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
             part = format!("[{number}].clone()");
         }
         Method::Topk => part = ".0".to_string(),
-        Method::TopkIndices => part = ".1".to_string(),
+        Method::TopkIndices | Method::MaxPool2dIndices => part = ".1".to_string(),
+        Method::Rearrange => {
+            let (formula, sizes) = crate::backends::methods::rearrangement(Args(args));
+            list = vec![format!("{formula:?}"), format!("&{sizes:?}")];
+        }
         _ => {}
     }
     let receiver = match (row.arity, srcs) {
@@ -327,7 +338,7 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
         (_, [first, ..]) if matches!(method, Method::Get | Method::ScaledDotProductAttention) => {
             format!("v{}.", first.0)
         }
-        (Arity::Exactly(_), [first, ..]) => format!("v{}.", first.0),
+        (Arity::Exactly(_) | Arity::Between(..), [first, ..]) => format!("v{}.", first.0),
         _ => "Tensor::".to_string(),
     };
     format!("{receiver}{}({})?{part}", rust_name(method), list.join(", "))
@@ -421,7 +432,9 @@ fn tuples(args: &[Arg]) -> String {
 fn rust_options(method: Method) -> Option<&'static str> {
     match method {
         Method::Conv2d | Method::ConvTranspose2d => Some("gradiff::Conv::default()"),
-        Method::MaxPool2d | Method::AvgPool2d => Some("gradiff::Pool::new"),
+        Method::MaxPool2d | Method::MaxPool2dIndices | Method::AvgPool2d => {
+            Some("gradiff::Pool::new")
+        }
         _ => None,
     }
 }
@@ -431,6 +444,7 @@ fn rust_name(method: Method) -> &'static str {
     match method {
         Method::Min => "min",
         Method::TopkIndices => "topk",
+        Method::MaxPool2dIndices => "max_pool2d_with_indices",
         _ => method.row().name,
     }
 }

@@ -3,9 +3,13 @@
 use gradiff_corpus::{Arg, DType, Method, ReduceOp, SCATTERED, TensorType, ValueId};
 
 use super::floats::smooth;
-use crate::fact::Fact;
+use crate::fact::{Fact, decided};
 use crate::programs::Builder;
+use crate::sources::Need;
 use crate::{Choices, shapes, transfer};
+
+/// Maximum number of elements of a mask, which is sorted.
+const SELECTED: usize = 512;
 
 impl<C: Choices> Builder<'_, C> {
     /// Adds the classes of integers, some of which are out of range.
@@ -18,6 +22,42 @@ impl<C: Choices> Builder<'_, C> {
         let classes = self.choices.below(spare.min(12) as u32 + 1);
         let args = vec![Arg::Int(classes.into())];
         Some(self.push_method(Method::OneHot, vec![src], args, Fact::exact(0.0, 1.0, 0)))
+    }
+
+    /// Adds the first elements that a mask selects, and zeros.
+    pub(super) fn draw_masked_select(&mut self) -> Option<ValueId> {
+        let limit = self.limit.min(SELECTED);
+        let x = self.pick(|tensor, _| tensor.count() <= limit)?;
+        let shape = self.type_of(x).shape.clone();
+        let found = self.pick(|mask, _| {
+            mask.dtype == DType::Bool && shapes::broadcast(&mask.shape, &shape, limit)
+        });
+        let mask = match found {
+            Some(mask) => mask,
+            None => {
+                let source = self.new_source(DType::Bool, &shape, Need::Any)?;
+                self.push_source(source)?
+            }
+        };
+        let count = self.type_of(x).count().max(self.type_of(mask).count());
+        let size = self.choices.below(count as u32 + 2);
+        let fact = self.fact(x).join(&Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) });
+        let args = vec![Arg::Int(size.into())];
+        Some(self.push_method(Method::MaskedSelectSized, vec![x, mask], args, fact))
+    }
+
+    /// Adds the indices of the first elements that are not 0.
+    pub(super) fn draw_nonzero(&mut self) -> Option<ValueId> {
+        let (limit, policy) = (self.limit.min(SELECTED), self.policy);
+        let x = self.pick(|tensor, fact| tensor.count() <= limit && decided(fact, policy))?;
+        let shape = self.type_of(x).shape.clone();
+        let spare = self.limit / shape.len().max(1);
+        let size = self.choices.below(shapes::count(&shape).min(spare) as u32 + 2);
+        let fill = self.choices.pick(&[0, -1, 0, i64::from(i32::MAX), i64::from(i32::MIN)]);
+        let last = shape.iter().max().map_or(0, |size| size.saturating_sub(1)) as f64;
+        let fact = Fact::exact((fill as f64).min(0.0), (fill as f64).max(last), 0);
+        let args = vec![Arg::Int(size.into()), Arg::Int(fill)];
+        Some(self.push_method(Method::NonzeroSized, vec![x], args, fact))
     }
 
     /// Adds a selection by an index, which may be out of range.

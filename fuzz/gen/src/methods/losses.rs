@@ -47,8 +47,11 @@ impl<C: Choices> Builder<'_, C> {
         let (srcs, args) = match method {
             Method::CrossEntropy => (vec![x, target], vec![smoothing, reduction]),
             Method::NllLoss => {
-                let weights = self.fresh_unit(dtype, &shape[1..2])?;
-                (vec![x, target, weights], vec![Arg::Int(ignored), reduction])
+                let mut srcs = vec![x, target];
+                if !self.choices.one_in(3) {
+                    srcs.push(self.fresh_unit(dtype, &shape[1..2])?);
+                }
+                (srcs, vec![Arg::Int(ignored), reduction])
             }
             _ => (vec![x, target], vec![Arg::Int(ignored), smoothing, reduction]),
         };

@@ -73,7 +73,9 @@ impl<C: Choices> Builder<'_, C> {
                 self.draw_powers(method)
             }
             Method::Conv2d | Method::ConvTranspose2d => self.draw_convolution(method),
-            Method::MaxPool2d | Method::AvgPool2d => self.draw_pool(method),
+            Method::MaxPool2d | Method::AvgPool2d | Method::MaxPool2dIndices => {
+                self.draw_pool(method)
+            }
 
             Method::Abs
             | Method::Sign
@@ -168,6 +170,10 @@ impl<C: Choices> Builder<'_, C> {
             Method::ScaledDotProductAttention => self.draw_attention(),
             Method::Interpolate => self.draw_interpolate(),
             Method::Meshgrid => self.draw_meshgrid(),
+            Method::MaskedSelectSized => self.draw_masked_select(),
+            Method::NonzeroSized => self.draw_nonzero(),
+            Method::MaxUnpool2d => self.draw_unpool(),
+            Method::Rearrange => self.draw_rearrange(),
         }
     }
 

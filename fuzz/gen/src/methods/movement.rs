@@ -6,6 +6,9 @@ use crate::fact::Fact;
 use crate::programs::Builder;
 use crate::{Choices, shapes};
 
+/// Maximum number of parts of axes that are rearranged, but for one of each axis.
+const MAX_PARTS: usize = 5;
+
 impl<C: Choices> Builder<'_, C> {
     /// Adds a rotation of elements, by less or more than an axis.
     pub(super) fn draw_roll(&mut self) -> Option<ValueId> {
@@ -52,6 +55,44 @@ impl<C: Choices> Builder<'_, C> {
         let axis = self.choices.below(rank as u32) as usize;
         let number = self.axis_number(axis, rank);
         Some(self.push_method(Method::Stack, srcs, vec![Arg::Int(number)], fact))
+    }
+
+    /// Adds axes that are split, permuted and merged.
+    pub(super) fn draw_rearrange(&mut self) -> Option<ValueId> {
+        let src = self.pick(|_, _| true)?;
+        let shape = self.type_of(src).shape.clone();
+        let (mut sizes, mut parts) = (Vec::new(), Vec::new());
+        for size in &shape {
+            let mut rest = *size;
+            let start = sizes.len();
+            while rest != 0 && sizes.len() < MAX_PARTS && self.choices.one_in(3) {
+                let divisor = shapes::divisor(self.choices, rest);
+                rest /= divisor;
+                sizes.push(divisor as i64);
+            }
+            if rest != 1 || self.choices.one_in(2) {
+                sizes.push(rest as i64);
+            }
+            parts.push((sizes.len() - start) as i64);
+        }
+        let order: Vec<i64> = shapes::permutation(self.choices, sizes.len())
+            .into_iter()
+            .map(|axis| axis as i64)
+            .collect();
+        let (mut rest, mut groups) = (sizes.len(), Vec::new());
+        while 0 < rest || self.choices.one_in(4) {
+            let is_last = groups.len() + 1 == self.config.max_rank;
+            if self.config.max_rank == groups.len() {
+                return None;
+            }
+            let group =
+                if is_last { rest } else { self.choices.below(rest.min(3) as u32 + 1) as usize };
+            rest -= group;
+            groups.push(group as i64);
+        }
+        let fact = self.fact(src);
+        let args = [sizes, parts, order, groups].map(Arg::Ints).to_vec();
+        Some(self.push_method(Method::Rearrange, vec![src], args, fact))
     }
 
     fn movement_args(&mut self, method: Method, shape: &[usize]) -> Option<Vec<Arg>> {

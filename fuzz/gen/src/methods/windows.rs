@@ -85,12 +85,17 @@ impl<C: Choices> Builder<'_, C> {
         }
         let weight = self.fresh(dtypes[0], weight);
         let bias = self.fresh(dtypes[1], bias);
-        let promoted = promote(promote(dtype, dtypes[0]), dtypes[1]);
-        let facts = [(&self.fact(x), dtype), (&weight.1, dtypes[0]), (&bias.1, dtypes[1])];
-        let fact = affine(facts, *k, promoted, policy)?;
-        let weight = self.push(weight.0, weight.1);
-        let bias = self.push(bias.0, bias.1);
-        Some(self.push_method(Method::Linear, vec![x, weight, bias], vec![], fact))
+        let bias = Some((bias.0, bias.1, dtypes[1])).filter(|_| !self.choices.one_in(3));
+        let mut promoted = promote(dtype, dtypes[0]);
+        if let Some((_, _, dtype)) = &bias {
+            promoted = promote(promoted, *dtype);
+        }
+        let factors = [(&self.fact(x), dtype), (&weight.1, dtypes[0])];
+        let added = bias.as_ref().map(|(_, fact, dtype)| (fact, *dtype));
+        let fact = affine(factors, added, *k, promoted, policy)?;
+        let mut srcs = vec![x, self.push(weight.0, weight.1)];
+        srcs.extend(bias.map(|(statement, fact, _)| self.push(statement, fact)));
+        Some(self.push_method(Method::Linear, srcs, vec![], fact))
     }
 
     /// Adds a convolution of new images, or an existing value, with new weights.
@@ -170,14 +175,24 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Adds pooling over the last axes of a value.
     pub(super) fn draw_pool(&mut self, method: Method) -> Option<ValueId> {
-        let is_mean = method == Method::AvgPool2d;
+        let (is_mean, policy) = (method == Method::AvgPool2d, self.policy);
+        let is_position = method == Method::MaxPool2dIndices;
         let src = self
-            .pick(|tensor, _| !tensor.shape.is_empty() && (!is_mean || tensor.dtype.is_float()))
+            .pick(|tensor, fact| {
+                !tensor.shape.is_empty()
+                    && (!is_mean || tensor.dtype.is_float())
+                    && (!is_position || fact::decided(fact, policy))
+            })
             .or_else(|| self.new_image(is_mean))?;
         let TensorType { dtype, shape } = self.type_of(src).clone();
         let found = (0..TRIES).find_map(|_| self.pool_args(method, dtype, &shape));
         let args = found?;
         let before = self.fact(src);
+        if is_position {
+            let last = shapes::count(&shape) as f64;
+            let fact = Fact::exact(-1.0, last, 0);
+            return Some(self.push_method(method, vec![src], args, fact));
+        }
         let fact = match is_mean {
             // The bounds of the elements hold for their mean, but nothing else does.
             true => Fact { special: true, err: f64::MAX, raw: false, ..Fact::patterns(dtype) },
@@ -191,6 +206,49 @@ impl<C: Choices> Builder<'_, C> {
             }
         };
         Some(self.push_method(method, vec![src], args, fact))
+    }
+
+    /// Adds zeros with elements at positions: those of windows, or others.
+    pub(super) fn draw_unpool(&mut self) -> Option<ValueId> {
+        let policy = self.policy;
+        let src =
+            self.pick(|tensor, fact| !tensor.shape.is_empty() && fact::decided(fact, policy))?;
+        let TensorType { dtype, shape } = self.type_of(src).clone();
+        let is_of_windows = self.choices.one_in(2);
+        let (x, positions, sizes) = match is_of_windows {
+            true => {
+                let args = (0..TRIES)
+                    .find_map(|_| self.pool_args(Method::MaxPool2dIndices, dtype, &shape))?;
+                let Arg::Ints(kernel) = &args[0] else { return None };
+                let sizes = shape[shape.len() - kernel.len()..].to_vec();
+                if !self.has_room(3) {
+                    return None;
+                }
+                let positions = Fact::exact(-1.0, shapes::count(&sizes) as f64, 0);
+                let positions =
+                    self.push_method(Method::MaxPool2dIndices, vec![src], args, positions);
+                let windows = self.type_of(positions).shape.clone();
+                let (statement, fact) = self.fresh(dtype, windows);
+                (self.push(statement, fact), positions, sizes)
+            }
+            false => {
+                let axes = 1 + self.choices.below(shape.len().min(2) as u32) as usize;
+                let sizes: Vec<usize> =
+                    (0..axes).map(|_| self.palette.size(self.choices)).collect();
+                let dtype = self.int_dtype().filter(|_| self.has_room(2))?;
+                let count = shapes::count(&sizes);
+                let (statement, fact) = self.listed_index(dtype, shape.clone(), count);
+                (src, self.push(statement, fact), sizes)
+            }
+        };
+        let outer = &shape[..shape.len() - sizes.len()];
+        if self.limit < shapes::count(outer) * shapes::count(&sizes) {
+            return None;
+        }
+        let zeros = Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) };
+        let fact = self.fact(x).join(&zeros);
+        let args = vec![Arg::Ints(sizes.iter().map(|size| *size as i64).collect())];
+        Some(self.push_method(Method::MaxUnpool2d, vec![x, positions], args, fact))
     }
 
     /// Adds data of two axes, floats if they must be.
@@ -288,11 +346,21 @@ impl<C: Choices> Builder<'_, C> {
 }
 
 /// Fact of a product of `terms` terms, plus a bias.
-fn affine(facts: [(&Fact, DType); 3], terms: usize, dtype: DType, policy: Policy) -> Option<Fact> {
-    let [x, weight, bias] = facts.map(|(fact, from)| fact::cast(fact, from, dtype, policy));
+fn affine(
+    factors: [(&Fact, DType); 2],
+    bias: Option<(&Fact, DType)>,
+    terms: usize,
+    dtype: DType,
+    policy: Policy,
+) -> Option<Fact> {
+    let cast = |(fact, from)| fact::cast(fact, from, dtype, policy);
+    let [x, weight] = factors.map(cast);
     let product = transfer::binary(BinaryOp::Mul, &x?, &weight?, dtype, policy)?;
     let sum = transfer::reduce(ReduceOp::Sum, &product, terms.max(1), dtype, dtype, policy)?;
-    transfer::binary(BinaryOp::Add, &sum, &bias?, dtype, policy)
+    match bias {
+        Some(bias) => transfer::binary(BinaryOp::Add, &sum, &cast(bias)?, dtype, policy),
+        None => Some(sum),
+    }
 }
 
 /// The dtype of new data.

@@ -356,6 +356,7 @@ fn method(draw: &mut Draw) -> Call {
     let row = method.row();
     let count = match row.arity {
         Arity::Exactly(count) => count,
+        Arity::Between(least, limit) => least + draw.below(limit - least + 1),
         Arity::List => 1 + draw.below(4),
     };
     let mut types: Vec<TensorType> = Vec::with_capacity(count);
