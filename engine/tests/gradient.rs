@@ -458,3 +458,24 @@ fn functions_of_hand_made_nodes_are_checked() {
 fn data64() -> Tensor {
     data(&[3], &[1.0, 2.0, 3.0])
 }
+
+#[test]
+fn tensors_computed_without_gradients_require_none() -> Result<(), Error> {
+    let w = Tensor::from_slice(&[2], &[3f32, 4.0])?.requires_grad_(true)?;
+    let before = w.mul(2)?;
+    let (output, parameter, realised) = {
+        let _evaluation = Tensor::no_grad();
+        let parameter = w.mul(5)?.requires_grad_(true)?;
+        let realised = before.add(1)?;
+        assert_eq!(realised.to_vec::<f32>()?, [7.0, 9.0]);
+        (before.mul(&w)?.sum(..)?, parameter, realised)
+    };
+    assert_eq!((output.requires_grad(), realised.requires_grad()), (None, None));
+    assert_eq!(output.item::<f32>()?, 50.0);
+    assert!(output.backward().is_err(), "no parameter is below");
+    // Computed before, or again after, gradients flow; and to parameters of the scope.
+    before.mul(&w)?.add(&output)?.mul(&parameter)?.sum(..)?.backward()?;
+    assert_eq!(w.grad().expect("it is used").to_vec::<f32>()?, [180.0, 320.0]);
+    assert_eq!(parameter.grad().expect("it is used").to_vec::<f32>()?, [68.0, 82.0]);
+    Ok(())
+}

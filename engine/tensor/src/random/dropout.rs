@@ -1,7 +1,4 @@
-//! Dropout, and the switch that turns it on while a model is trained.
-
-use std::cell::Cell;
-use std::marker::PhantomData;
+//! Dropout, which is on while a model is trained.
 
 use gradiff_graph::DType;
 
@@ -10,53 +7,7 @@ use super::uniform::fractions;
 use crate::error::invalid;
 use crate::{Error, Tensor};
 
-thread_local! {
-    static IS_TRAINING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The time in which a thread trains, or does not; see [`Tensor::train`]. Dropped, it restores the
-/// mode from before, so of several the last must be dropped first.
-#[derive(Debug)]
-#[must_use = "the mode ends when this is dropped"]
-pub struct Training {
-    previous: bool,
-    /// A thread cannot restore the mode of another.
-    of_thread: PhantomData<*const ()>,
-}
-
-impl Drop for Training {
-    fn drop(&mut self) {
-        IS_TRAINING.set(self.previous);
-    }
-}
-
 impl Tensor {
-    /// Switches training on or off in this thread until the result is dropped. It is off in a new
-    /// thread, whatever the thread that started it does. [`dropout`](Tensor::dropout) asks for it
-    /// when it is called.
-    ///
-    /// ```
-    /// # use gradiff_tensor::Tensor;
-    /// {
-    ///     let _training = Tensor::train(true);
-    ///     assert!(Tensor::is_training());
-    /// }
-    /// assert!(!Tensor::is_training());
-    /// ```
-    pub fn train(mode: bool) -> Training {
-        Training { previous: IS_TRAINING.replace(mode), of_thread: PhantomData }
-    }
-
-    /// Returns whether this thread trains, as the last [`train`](Tensor::train) says.
-    ///
-    /// ```
-    /// # use gradiff_tensor::Tensor;
-    /// assert!(!Tensor::is_training());
-    /// ```
-    pub fn is_training() -> bool {
-        IS_TRAINING.get()
-    }
-
     /// While training, zeros with probability `p`, and the other elements times `1 / (1 - p)`, bool
     /// and integers as f32; else, or if p is 0, the tensor itself. Draws numbers on the tensor's
     /// device.

@@ -13,8 +13,6 @@ mod uniform;
 use gradiff_graph::{DType, Placement};
 use gradiff_runtime::{device_name, device_names};
 
-pub use dropout::Training;
-
 use crate::error::invalid;
 use crate::{Error, Tensor};
 
