@@ -1,4 +1,5 @@
-//! Every public name of tinygrad's `Tensor` is a method here, or in the table of names of README.md.
+//! Every public name of tinygrad's `Tensor` is a method here, or in the table of names in
+//! README.md.
 
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
-use crate::modes::is_without_gradients;
+use crate::modes::IS_WITHOUT_GRADIENTS;
 use crate::parameters::{keeping_gradients, new_parameter, requires_gradient};
 use crate::state::{Shared, State};
 use crate::{Element, Error, Scalar};
@@ -35,7 +35,7 @@ impl Tensor {
         }
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
-        let node = match is_without_gradients() && requires_gradient(&node) {
+        let node = match IS_WITHOUT_GRADIENTS.get() && requires_gradient(&node) {
             true => with_shape(UOp::unary(Op::Detach, dtype, node)),
             false => node,
         };

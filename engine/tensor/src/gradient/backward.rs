@@ -4,10 +4,30 @@ use gradiff_graph::{Op, UOp};
 
 use super::check_float;
 use crate::error::invalid;
+use crate::modes::{IS_WITHOUT_GRADIENTS, Mode};
 use crate::parameters::{new_parameter, parameters_below, requires_gradient};
 use crate::{Error, Tensor};
 
 impl Tensor {
+    /// Until the result is dropped, tensors that this thread computes require no gradient, as if
+    /// [`detach`](Tensor::detach) was called on each: so reading them keeps no computation.
+    /// Tensors on which [`requires_grad_`](Tensor::requires_grad_) is called require one.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let w = Tensor::from_slice(&[2], &[1f32, 2.0])?.requires_grad_(true)?;
+    /// let output = {
+    ///     let _evaluation = Tensor::no_grad();
+    ///     w.mul(&w)?
+    /// };
+    /// assert_eq!(output.requires_grad(), None);
+    /// assert_eq!(w.mul(&w)?.requires_grad(), Some(true));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn no_grad() -> Mode {
+        Mode::set(&IS_WITHOUT_GRADIENTS, true)
+    }
+
     /// Sets whether [`backward`](Tensor::backward) computes the gradient with respect to this
     /// tensor, and returns it. What was made of the tensor before is not affected. The tensor is a
     /// value of its own then, distinct from others that are computed alike.

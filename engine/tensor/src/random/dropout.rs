@@ -5,9 +5,36 @@ use gradiff_graph::DType;
 use super::distributions::placement_of;
 use super::uniform::fractions;
 use crate::error::invalid;
+use crate::modes::{IS_TRAINING, Mode};
 use crate::{Error, Tensor};
 
 impl Tensor {
+    /// Switches training on or off in this thread until the result is dropped. It is off in a new
+    /// thread, whatever the thread that started it does. [`dropout`](Tensor::dropout) asks for it
+    /// when it is called.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// {
+    ///     let _training = Tensor::train(true);
+    ///     assert!(Tensor::is_training());
+    /// }
+    /// assert!(!Tensor::is_training());
+    /// ```
+    pub fn train(mode: bool) -> Mode {
+        Mode::set(&IS_TRAINING, mode)
+    }
+
+    /// Returns whether this thread trains, as the last [`train`](Tensor::train) says.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// assert!(!Tensor::is_training());
+    /// ```
+    pub fn is_training() -> bool {
+        IS_TRAINING.get()
+    }
+
     /// While training, zeros with probability `p`, and the other elements times `1 / (1 - p)`, bool
     /// and integers as f32; else, or if p is 0, the tensor itself. Draws numbers on the tensor's
     /// device.
