@@ -140,17 +140,18 @@ fn debug_levels_print_more_and_more() {
 #[test]
 fn opts_are_switched_off() {
     let directory = tempfile::tempdir().unwrap();
-    let opts = |noopt: &str| {
-        let variables = [("DEBUG", "3"), ("NOOPT", noopt), ("BEAM", "2")];
+    let opts = |noopt: &str, beam: &str, searches: &str| {
+        let variables = [("DEBUG", "3"), ("NOOPT", noopt), ("BEAM", beam)];
         let (output, progress) = run("jit", directory.path(), &variables);
         assert!(output.contains(SUMS), "{output}");
-        let searches = if noopt == "1" { "0 searches" } else { "1 searches" };
         assert!(output.contains(searches), "{output}");
         let line = progress.lines().find(|line| line.contains("opts: ")).unwrap();
         line.split_once("opts: ").unwrap().1.to_string()
     };
-    assert_eq!(opts("1"), "");
-    assert_ne!(opts("0"), "");
+    assert_eq!(opts("1", "2", "0 searches"), "");
+    // A search may find that a kernel without optimisations is the fastest, if others are busy.
+    opts("0", "2", "1 searches");
+    assert_ne!(opts("0", "0", "0 searches"), "");
     for name in ["NOOPT", "TC", "MERGE_VIEW", "IGNORE_BEAM_CACHE"] {
         for value in ["2", "no", ""] {
             let output = run("jit", directory.path(), &[(name, value)]).0;
