@@ -5,6 +5,7 @@
 //! call is legal is decided by the corpus' typing where a statement does the same, else by the rows
 //! here, never by the engine.
 
+mod batches;
 mod chain;
 mod copies;
 mod damaged;
@@ -20,6 +21,7 @@ mod random;
 mod repeated;
 mod rows;
 mod rules;
+mod selections;
 mod sizes;
 mod stores;
 mod uniform;

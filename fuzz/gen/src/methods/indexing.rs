@@ -40,7 +40,7 @@ impl<C: Choices> Builder<'_, C> {
             }
         };
         let count = self.type_of(x).count().max(self.type_of(mask).count());
-        let size = self.choices.below(count as u32 + 2);
+        let size = self.choices.below((count + 1).min(self.limit) as u32 + 1);
         let fact = self.fact(x).join(&Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) });
         let args = vec![Arg::Int(size.into())];
         Some(self.push_method(Method::MaskedSelectSized, vec![x, mask], args, fact))
@@ -51,8 +51,11 @@ impl<C: Choices> Builder<'_, C> {
         let (limit, policy) = (self.limit.min(SELECTED), self.policy);
         let x = self.pick(|tensor, fact| tensor.count() <= limit && decided(fact, policy))?;
         let shape = self.type_of(x).shape.clone();
+        if self.config.max_rank < 2 {
+            return None;
+        }
         let spare = self.limit / shape.len().max(1);
-        let size = self.choices.below(shapes::count(&shape).min(spare) as u32 + 2);
+        let size = self.choices.below((shapes::count(&shape) + 1).min(spare) as u32 + 1);
         let fill = self.choices.pick(&[0, -1, 0, i64::from(i32::MAX), i64::from(i32::MIN)]);
         let last = shape.iter().max().map_or(0, |size| size.saturating_sub(1)) as f64;
         let fact = Fact::exact((fill as f64).min(0.0), (fill as f64).max(last), 0);

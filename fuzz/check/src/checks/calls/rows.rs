@@ -7,9 +7,9 @@ use gradiff_corpus::{
 };
 
 use super::{
-    Call, Draw, Expected, Row, copies, devices, folds, gradients, intervals, limits, memories,
-    name_of, nodes, options, random, repeated, rules, sizes, stores, uniform, values, views,
-    windows,
+    Call, Draw, Expected, Row, batches, copies, devices, folds, gradients, intervals, limits,
+    memories, name_of, nodes, options, random, repeated, rules, selections, sizes, stores, uniform,
+    values, views, windows,
 };
 use crate::backends::translate;
 
@@ -17,7 +17,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 66] = [
+pub(super) const ROWS: [(&str, Row); 68] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -65,6 +65,8 @@ pub(super) const ROWS: [(&str, Row); 66] = [
     ("integers", Row::Check(values::integers)),
     ("readings", Row::Check(values::readings)),
     ("random numbers", Row::Check(random::random)),
+    ("sums of batches", Row::Check(batches::batches)),
+    ("selections by masks", Row::Check(selections::selections)),
     ("names of devices", Row::Check(copies::names)),
     ("operands on devices", Row::Check(copies::operands)),
     ("graphs on devices", Row::Check(copies::graphs)),
