@@ -177,3 +177,20 @@ fn gradients_flow_to_the_selected_elements() {
     loss.backward().unwrap();
     check(Ok(x.grad().unwrap()), "[4.0, 5.0, 2.0]");
 }
+
+#[test]
+fn masks_select_on_any_device() -> Result<(), Error> {
+    let x = Tensor::from_slice(&[3], &[1, 2, 3])?;
+    let mask = Tensor::from_slice(&[3], &[true, false, true])?;
+    for device in ["interp", "jit"] {
+        let placed = x.to(device)?;
+        assert_eq!(placed.get(mask.to(device)?)?.to_vec::<i32>()?, [1, 3]);
+        // A mask without a device, and one on another.
+        assert_eq!(placed.get(Tensor::ones(DType::Bool, &[3])?)?.to_vec::<i32>()?, [1, 2, 3]);
+        assert_eq!(placed.get(&mask)?.to_vec::<i32>()?, [1, 3]);
+        assert_eq!(placed.nonzero()?.device()?, device);
+        let ones = Tensor::ones(DType::I32, &[3])?;
+        assert_eq!(ones.get(mask.to(device)?)?.device()?, device);
+    }
+    Ok(())
+}

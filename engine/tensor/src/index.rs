@@ -7,6 +7,7 @@ use gradiff_graph::DType;
 use crate::elementwise::common_shape;
 use crate::error::invalid;
 use crate::methods::movement::steps_of;
+use crate::placement::name_of;
 use crate::{Error, Operand, Tensor};
 
 /// A new axis of size 1, as an index.
@@ -284,7 +285,7 @@ impl Tensor {
                     if mask.rank() == 0 || self.shape()[axes.clone()] != *mask.shape() {
                         return refused(format!("the mask has shape {:?}", mask.shape()));
                     }
-                    for (axis, positions) in axes.zip(true_positions(&mask)?) {
+                    for (axis, positions) in axes.zip(true_positions(&mask, self)?) {
                         found.add_elements(self.shape()[axis], positions);
                     }
                 }
@@ -356,8 +357,9 @@ impl Resolved {
     }
 }
 
-/// Returns the positions along each axis where a mask is true, in row-major order.
-pub(crate) fn true_positions(mask: &Tensor) -> Result<Vec<Tensor>, Error> {
+/// Returns the positions along each axis where a mask is true, in row-major order, on the device of
+/// the tensor that they are for, or else of the mask.
+pub(crate) fn true_positions(mask: &Tensor, of: &Tensor) -> Result<Vec<Tensor>, Error> {
     let mut positions: Vec<Vec<i64>> = vec![Vec::new(); mask.rank()];
     for (flat, is_true) in mask.to_vec::<bool>()?.into_iter().enumerate() {
         if is_true {
@@ -368,5 +370,11 @@ pub(crate) fn true_positions(mask: &Tensor) -> Result<Vec<Tensor>, Error> {
             }
         }
     }
-    positions.iter().map(|found| Tensor::from_slice(&[found.len() as i64], found)).collect()
+    let nodes = [of, mask].map(Tensor::uop);
+    let device = nodes.iter().find_map(|node| node.device());
+    let placed = |found: &Vec<i64>| {
+        let list = Tensor::from_slice(&[found.len() as i64], found)?;
+        device.map_or(Ok(list.clone()), |device| list.to(name_of(device)?))
+    };
+    positions.iter().map(placed).collect()
 }

@@ -58,7 +58,7 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn nonzero(&self) -> Result<Tensor, Error> {
-        let columns = true_positions(&self.cast(DType::Bool)?)?;
+        let columns = true_positions(&self.cast(DType::Bool)?, self)?;
         let columns: Vec<Tensor> =
             columns.iter().map(|column| column.cast(DType::I32)).collect::<Result<_, _>>()?;
         match columns.is_empty() {
