@@ -395,11 +395,12 @@ fn unrolled(
     None
 }
 
-/// `x = 0 - w`: every coefficient is negative, and none is the smallest value, which is its own
-/// negative.
+/// `x = 0 - w`: every coefficient is negative, and none is half of the numbers of the type, which
+/// is its own negative, also without a sign.
 fn opposite(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
-    let (smallest, _) = sum.dtype.int_range()?;
+    sum.dtype.int_range()?;
+    let smallest = -(1i128 << (sum.dtype.bits() - 1));
     let is_refused = |coefficient: i128| coefficient > 0 || coefficient == smallest;
     if sum.terms.is_empty() || sum.terms.iter().any(|(_, factor)| is_refused(*factor)) {
         return None;
