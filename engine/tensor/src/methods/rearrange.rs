@@ -52,10 +52,12 @@ impl Tensor {
         if let Some(at) = (0..parts.len()).find(|at| !order.contains(at)) {
             return refused(format!("{} is only on the left", parts[at]));
         }
-        let mut moved = order.iter().map(|axis| split[*axis]);
+        // Checks the sizes, so that no product of them is too large.
+        let moved = self.reshape(&split)?.permuted(&order);
+        let mut sizes = moved.shape().iter();
         let shape: Vec<i64> =
-            to.iter().map(|group| moved.by_ref().take(group.len()).product()).collect();
-        self.reshape(&split)?.permuted(&order).reshape(&shape)
+            to.iter().map(|group| sizes.by_ref().take(group.len()).product()).collect();
+        moved.reshape(&shape)
     }
 }
 
@@ -191,6 +193,9 @@ mod tests {
         assert!(error("a ((b)) -> a b", &[]).ends_with("\"(\" is not a name"));
         assert!(error("(a ...) -> a ...", &[]).contains("in parentheses on the left"));
         assert!(error("a 2 -> a 2", &[]).ends_with("\"2\" is not a name"));
+        let empty = Tensor::zeros(DType::I32, &[0]).expect("a legal shape");
+        let sizes = [("c", 0), ("a", 1 << 40), ("b", 1 << 40)];
+        assert!(empty.rearrange("(c a b) -> c (a b)", &sizes).is_err(), "too many elements");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use gradiff_graph::DType;
 use crate::elementwise::common_shape;
 use crate::error::invalid;
 use crate::index::true_positions;
-use crate::methods::movement::zero;
 use crate::{Error, Operand, Tensor};
 
 impl Tensor {
@@ -117,19 +116,10 @@ impl Tensor {
 
     /// The first `size` positions (i32) at which this row of bools is true, and -1.
     fn first_true(&self, size: i64) -> Result<Tensor, Error> {
-        let positions = self.argsort(0, true)?.shrink_or_pad(size)?;
+        let kept = size.min(self.size_elements());
+        let positions = self.argsort(0, true)?.shrink_to(&[kept])?.pad_to(&[size])?;
         let count = self.count_nonzero(..)?;
         let is_there = Tensor::arange(DType::I32, 0, 1, size)?.cmplt(&count)?;
         is_there.where_(&positions, -1)
-    }
-
-    /// This row with another size: its first elements, or zeros after them.
-    fn shrink_or_pad(&self, size: i64) -> Result<Tensor, Error> {
-        let kept = size.min(self.size_elements());
-        let added = size - kept;
-        match kept < 0 {
-            true => invalid(format!("a row of {size} elements")),
-            false => self.range(0, 0, kept)?.pad(&[(0, added)], zero(self.dtype())),
-        }
     }
 }
