@@ -142,15 +142,20 @@ impl Groups {
         }
     }
 
-    /// Caps the limits at those of CUDA. Kernels gain nothing beyond, where PoCL offers groups of
-    /// 4096 threads with megabytes of local memory.
+    /// Caps the limits at those of CUDA for all GPUs. Kernels gain nothing beyond, where PoCL offers
+    /// groups of 4096 threads with megabytes of local memory.
     pub fn capped(self) -> Groups {
+        self.at_most(CUDA_GROUPS)
+    }
+
+    /// Caps the limits at others.
+    pub fn at_most(self, limits: Groups) -> Groups {
         let least = |x: [i64; 3], y: [i64; 3]| [0, 1, 2].map(|dim| x[dim].min(y[dim]));
         Groups {
-            threads: self.threads.min(CUDA_GROUPS.threads),
-            sizes: least(self.sizes, CUDA_GROUPS.sizes),
-            counts: least(self.counts, CUDA_GROUPS.counts),
-            local_bytes: self.local_bytes.min(CUDA_GROUPS.local_bytes),
+            threads: self.threads.min(limits.threads),
+            sizes: least(self.sizes, limits.sizes),
+            counts: least(self.counts, limits.counts),
+            local_bytes: self.local_bytes.min(limits.local_bytes),
             ..self
         }
     }
@@ -181,9 +186,10 @@ const CUDA_CORES: &[&str] = &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16"];
 const EMULATED_CORES: &[&str] =
     &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16", "m4n2k2_f32", "m4n2k2_f16", "m4n2k2_bf16"];
 
-/// A CUDA GPU from sm_80 on, programmed in CUDA C.
+/// A CUDA GPU from sm_80 on, programmed in CUDA C. A group of such a GPU has at least 99 KiB of
+/// local memory if a kernel asks for it; one is left for the alignment of arrays.
 const CUDA: Target = Target {
-    groups: Some(CUDA_GROUPS),
+    groups: Some(Groups { local_bytes: 98 << 10, ..CUDA_GROUPS }),
     fma: true,
     shifts: true,
     copies_async: true,
@@ -194,7 +200,12 @@ const CUDA: Target = Target {
 
 /// The same GPU programmed in PTX, which has one function of the required accuracy: its exp2 of f32
 /// is within 2 ulp.
-const PTX: Target = Target { unsupported: FUNCTIONS.split_at(1).1, copies_async: false, ..CUDA };
+const PTX: Target = Target {
+    groups: Some(CUDA_GROUPS),
+    unsupported: FUNCTIONS.split_at(1).1,
+    copies_async: false,
+    ..CUDA
+};
 
 /// Vectors of 16 bytes and 4 lanes, which every GPU can load.
 const QUADS: Vectors = Vectors {
@@ -245,7 +256,10 @@ const TARGETS: &[(&str, Target)] = &[
     ),
     ("cuda", CUDA),
     // GPUs before sm_80.
-    ("cuda-old", Target { copies_async: false, tensor_cores: &[], ..CUDA }),
+    (
+        "cuda-old",
+        Target { groups: Some(CUDA_GROUPS), copies_async: false, tensor_cores: &[], ..CUDA },
+    ),
     ("cuda-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..CUDA }),
     ("ptx", PTX),
     ("ptx-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..PTX }),

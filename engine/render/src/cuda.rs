@@ -5,7 +5,7 @@
 //! have no arithmetic. Vector accesses are aligned to their size.
 
 use gradiff_graph::tensor_core::TensorCore;
-use gradiff_graph::{AxisKind, Constant, DType, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::code::{Code, Helpers, code, join};
@@ -404,9 +404,28 @@ impl Dialect for Cuda {
             "extern \"C\" __global__ void __launch_bounds__({threads}) {name}({}) {{\n",
             parameters
         );
+        let sizes = header.locals.iter().map(|(_, dtype, size)| (*dtype, *size));
+        let Some(total) = dynamic_bytes(sizes) else {
+            for (name, dtype, size_elements) in &header.locals {
+                let array = format!("{name}[{size_elements}]");
+                let kind = type_name(*dtype);
+                text.push(&code!("  __shared__ __align__(16) {} {array};\n", kind));
+            }
+            return Some(text);
+        };
+        text.text += &format!(
+            "#ifdef __CUDA_ARCH__\n  \
+               extern __shared__ __align__(16) unsigned char local_memory[];\n\
+             #else\n  \
+               __shared__ __align__(16) unsigned char local_memory[{total}];\n\
+             #endif\n"
+        );
+        let mut offset = 0;
         for (name, dtype, size_elements) in &header.locals {
             let kind = type_name(*dtype);
-            text.push(&code!("  __shared__ __align__(16) {} {name}[{size_elements}];\n", kind));
+            let pointer = code!("({}*)(local_memory+{offset})", kind);
+            text.push(&code!("  {}* {name} = {}; /* {size_elements} */\n", kind, pointer));
+            offset += aligned_bytes(*dtype, *size_elements);
         }
         Some(text)
     }
@@ -484,6 +503,32 @@ impl Dialect for Cuda {
     }
 }
 
+/// Bytes of local arrays that a kernel may declare.
+const STATIC_BYTES_MAX: i64 = 48 << 10;
+
+/// Returns the bytes of local memory with which a kernel must be launched; 0 if it declares its
+/// arrays.
+pub fn cuda_dynamic_bytes(kernel: &Linear) -> u32 {
+    let array = |uop: &Instruction| match uop.arg {
+        Arg::Local(local) => Some((uop.dtype, local.size_elements)),
+        _ => None,
+    };
+    let bytes = dynamic_bytes(kernel.uops.iter().filter_map(array)).unwrap_or(0);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Returns the bytes of arrays that are too large to be declared, each aligned to 16 bytes.
+fn dynamic_bytes(arrays: impl Iterator<Item = (DType, i64)>) -> Option<i64> {
+    let total = arrays.map(|(dtype, size)| aligned_bytes(dtype, size)).fold(0, i64::saturating_add);
+    (STATIC_BYTES_MAX < total).then_some(total)
+}
+
+/// The bytes of an array, up to the next one.
+fn aligned_bytes(dtype: DType, size_elements: i64) -> i64 {
+    let bytes = size_elements.saturating_mul(dtype.size_bytes() as i64);
+    bytes.saturating_add(15) / 16 * 16
+}
+
 /// Returns the name of the vector that is accessed, if CUDA does not have it.
 fn long_vector_name(access: &Access) -> Option<String> {
     let name = vector_name(access.dtype).filter(|_| is_half(access.dtype))?;
@@ -503,7 +548,7 @@ fn lvalue(access: &Access) -> Option<Code> {
 
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::{Arg, Axis, Global, Instruction};
+    use gradiff_graph::{Axis, Global, Local};
 
     use super::*;
 
@@ -555,6 +600,30 @@ extern \"C\" __global__ void __launch_bounds__(4) E_4_4(float* data0, float* dat
 }
 ";
         assert_eq!(cuda_prelude(&code.helpers) + &code.text, expected);
+    }
+
+    #[test]
+    fn large_local_arrays_share_dynamic_memory() {
+        let local = |number, size_elements| Arg::Local(Local { number, size_elements });
+        let array = |dtype, arg| Instruction::new(Op::DefineLocal, dtype, [], arg);
+        let mut kernel = fused_add();
+        kernel.uops.push(array(DType::I8, local(0, 1)));
+        kernel.uops.push(array(DType::F32, local(1, 12_284)));
+        assert_eq!(cuda_dynamic_bytes(&kernel), 0);
+        kernel.uops.pop();
+        kernel.uops.push(array(DType::F32, local(1, 12_285)));
+        assert_eq!(cuda_dynamic_bytes(&kernel), 49_168);
+        let text = cuda(&kernel).unwrap().text;
+        let expected = "\
+#ifdef __CUDA_ARCH__
+  extern __shared__ __align__(16) unsigned char local_memory[];
+#else
+  __shared__ __align__(16) unsigned char local_memory[49168];
+#endif
+  signed char* local0 = (signed char*)(local_memory+0); /* 1 */
+  float* local1 = (float*)(local_memory+16); /* 12285 */
+";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub use error::Error;
 pub use legalize::{Legalization, Legalizations, legalize, legalize_traced};
 
 use c::c_definition;
+pub use cuda::cuda_dynamic_bytes;
 use cuda::{cuda, cuda_definition, cuda_prelude};
 use gradiff_graph::{DType, Linear};
 use llvm::{llvm, llvm_definition, llvm_prelude};

@@ -17,6 +17,7 @@ use std::time::Duration;
 use cudarc::driver::result;
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUfunction,
+    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
     CUmemPool_attribute, CUmodule, CUstream,
 };
 use gradiff_graph::target::Groups;
@@ -97,10 +98,10 @@ impl Cuda {
                 CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ]
             .map(attribute),
-            local_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+            local_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)
+                .max(attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)),
             element_bytes: 1,
         };
-        let groups = groups.capped();
         let [major, minor] = [
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
@@ -200,18 +201,30 @@ impl Module {
         Ok(Module { handle: check("cuModuleLoadData", handle)?, opened: opened.clone() })
     }
 
-    fn function(&self, name: &str) -> Result<CUfunction, Error> {
+    /// Returns the function of a kernel, which may be launched with so many bytes of local memory.
+    fn function(&self, name: &str, dynamic_bytes: u32) -> Result<CUfunction, Error> {
         self.opened.enter()?;
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.handle, name) };
-        check("cuModuleGetFunction", function)
+        let function = check("cuModuleGetFunction", function)?;
+        if dynamic_bytes != 0 {
+            let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(dynamic_bytes).unwrap_or(i32::MAX);
+            // SAFETY: the function was found above.
+            let set =
+                unsafe { result::function::set_function_attribute(function, attribute, bytes) };
+            check("cuFuncSetAttribute", set)?;
+        }
+        Ok(function)
     }
 }
 
 struct Kernel {
     signature: Signature,
     launch: Launch,
+    /// Bytes of local memory that the launch adds to what the kernel declares.
+    dynamic_bytes: u32,
     function: CUfunction,
     module: Arc<Module>,
 }
@@ -249,10 +262,11 @@ impl Device for Cuda {
             texts.named.chunks(KERNELS_PER_MODULE).map(module).collect::<Result<_, _>>()?;
         let make = |((kernel, launch), number): ((&&Linear, Launch), &usize)| {
             let module = modules[number / KERNELS_PER_MODULE].clone();
-            let function = module.function(&texts.named[*number].0)?;
+            let dynamic_bytes = gradiff_render::cuda_dynamic_bytes(kernel);
+            let function = module.function(&texts.named[*number].0, dynamic_bytes)?;
             let signature = Signature::of(kernel)?;
             let kernel: Arc<dyn Executable> =
-                Arc::new(Kernel { signature, launch, function, module });
+                Arc::new(Kernel { signature, launch, dynamic_bytes, function, module });
             Ok(kernel)
         };
         kernels.iter().zip(launches).zip(&texts.number_of).map(make).collect()
@@ -263,8 +277,8 @@ impl Device for Cuda {
     }
 
     fn target(&self) -> Target {
-        let name = if self.arch < 80 { "cuda-old" } else { "cuda" };
-        Target { groups: Some(self.groups), ..Target::of(name) }
+        let target = Target::of(if self.arch < 80 { "cuda-old" } else { "cuda" });
+        Target { groups: target.groups.map(|limits| self.groups.at_most(limits)), ..target }
     }
 
     fn wait(&self) -> Result<(), Error> {
@@ -286,7 +300,8 @@ impl Kernel {
         // as the kernel declares; it accesses only elements of its parameters (the promise of
         // lowering, see `Executable::run`). The driver copies the arguments.
         check("cuLaunchKernel", unsafe {
-            result::launch_kernel(self.function, groups, group, 0, stream, &mut arguments)
+            let bytes = self.dynamic_bytes;
+            result::launch_kernel(self.function, groups, group, bytes, stream, &mut arguments)
         })
     }
 }

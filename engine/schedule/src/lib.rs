@@ -58,16 +58,21 @@ pub struct Options {
     /// True if products of 16-bit floats need not be rounded before they are summed in f32; false
     /// in strict mode.
     pub wide_products: bool,
+    /// True if 16-bit floats that are cast to f32 are loaded and cast again where a view repeats
+    /// them; false if they are cast once, to a buffer.
+    pub widens_again: bool,
     /// The minimum sizes of operands that are packed, and of reductions that are split.
     pub thresholds: Thresholds,
 }
 
 impl Options {
     /// Returns these options with packing and row kernels enabled if the target is a CPU with
-    /// vectors, and split reductions if it has groups of threads; disabled otherwise.
+    /// vectors, and split reductions and repeated casts if it has groups of threads; disabled
+    /// otherwise.
     pub fn suited(self, target: &Target) -> Options {
-        let has_vectors = target.is_vector_cpu();
-        Options { pack: has_vectors, rows: has_vectors, split: target.groups.is_some(), ..self }
+        let (has_vectors, has_groups) = (target.is_vector_cpu(), target.groups.is_some());
+        let (pack, rows) = (has_vectors, has_vectors);
+        Options { pack, rows, split: has_groups, widens_again: has_groups, ..self }
     }
 }
 
@@ -80,6 +85,7 @@ impl Default for Options {
             rows: false,
             split: false,
             wide_products: true,
+            widens_again: false,
             thresholds: Thresholds::USUAL,
         }
     }

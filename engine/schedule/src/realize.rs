@@ -3,7 +3,8 @@
 //! A node gets a buffer if
 //! 1. it is an output, `Contiguous` or a `Copy` (see `views`);
 //! 2. a view repeats its elements (expand), unless they are cheaper to compute again, as loaded
-//!    integers in a wider type, or are the index of a gather, which is used once for each element;
+//!    values in a wider type ([`Options::widens_again`] for floats), or are the index of a gather,
+//!    which is used once for each element;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
 //! 5. it ends the chain of a reduction: the reduction and the elementwise ops of the reduced shape
@@ -60,7 +61,13 @@ pub(crate) fn rearranged_in_several(viewed: &Viewed, options: &Options) -> FxHas
 fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
     let realized = viewed.forced.clone();
     let indices = viewed.order.iter().filter_map(index_of_gather).cloned().collect();
-    let mut chooser = Chooser { realized, rows: options.rows, indices, ..Chooser::default() };
+    let mut chooser = Chooser {
+        realized,
+        rows: options.rows,
+        widens_again: options.widens_again,
+        indices,
+        ..Chooser::default()
+    };
     for node in &viewed.order {
         chooser.apply_chain_rules(node);
     }
@@ -156,6 +163,8 @@ struct Chooser {
     realized: FxHashSet<UOp>,
     /// [`Options::rows`].
     rows: bool,
+    /// [`Options::widens_again`].
+    widens_again: bool,
     /// The indices of gathers, each a view that repeats them along the gathered axis.
     indices: FxHashSet<UOp>,
     /// The chain of each node.
@@ -199,17 +208,21 @@ impl Chooser {
         if is_simple_pad(tracker, size_of(base)) || self.is_broadcast(tracker, base) {
             return false;
         }
-        let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES || self.is_widened_index(base);
+        let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES || self.is_widened_load(base);
         size_of(base) < tracker.size() && !is_cheap
     }
 
-    /// Returns whether a node is nothing but a loaded integer in the widest type, that of indices:
-    /// to load the narrower one again takes less memory.
-    fn is_widened_index(&self, node: &UOp) -> bool {
-        let is_narrow = |source: &UOp| source.dtype().is_int() && source.dtype() != DType::I64;
+    /// Returns whether a node is nothing but a loaded integer in the widest type, that of indices,
+    /// or a 16-bit float in f32, if the options say so: to load the narrower one again takes less
+    /// memory, and tensor cores multiply it.
+    fn is_widened_load(&self, node: &UOp) -> bool {
+        let is_widened = |from: DType| match node.dtype() {
+            DType::I64 => from.is_int() && from != DType::I64,
+            DType::F32 => self.widens_again && matches!(from, DType::F16 | DType::BF16),
+            _ => false,
+        };
         node.op() == Op::Cast
-            && node.dtype() == DType::I64
-            && is_narrow(&node.src()[0])
+            && is_widened(node.src()[0].dtype())
             && self.chains.get(node).is_some_and(|chain| chain.nodes <= 3)
     }
 

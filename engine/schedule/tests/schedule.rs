@@ -31,7 +31,16 @@ const SPLIT: Options =
 
 const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Options {
     let thresholds = Thresholds::USUAL;
-    Options { fuse, merge_views, pack, rows, split: false, wide_products: true, thresholds }
+    Options {
+        fuse,
+        merge_views,
+        pack,
+        rows,
+        split: false,
+        wide_products: true,
+        widens_again: false,
+        thresholds,
+    }
 }
 
 /// Checks that the graph takes `kernels` kernels and has the same values under all options and
@@ -484,6 +493,27 @@ fn factors_of_packed_halves_are_converted_once() {
     assert_eq!(types(PACKED), [vec![wide, half], vec![wide, half], vec![wide, wide, wide]]);
     // Rounded products have factors of 16 bits.
     assert_eq!(types(Options { wide_products: false, ..PACKED }), [vec![wide, half, half]]);
+}
+
+#[test]
+fn halves_are_widened_again_where_they_are_repeated() {
+    let full = [8, 16, 4];
+    let wide = |shape: &[i64]| cast(&input(DType::BF16, shape), DType::F32);
+    let rows = expand(&reshape(&wide(&[8, 4]), &[8, 1, 4]), &full);
+    let columns = expand(&reshape(&wide(&[16, 4]), &[1, 16, 4]), &full);
+    let sum = reduce(Op::Add, &binary(Op::Mul, &rows, &columns), &[2]);
+    check_values("product", std::slice::from_ref(&sum));
+    let kernels = |output: &UOp, widens_again: bool| {
+        let options = Options { widens_again, ..Options::default() };
+        schedule(std::slice::from_ref(output), &options).unwrap().items.len()
+    };
+    assert_eq!((kernels(&sum, false), kernels(&sum, true)), (3, 1));
+    // What is computed is computed once.
+    let doubled = binary(Op::Add, &wide(&[8, 4]), &wide(&[8, 4]));
+    let doubled = expand(&reshape(&doubled, &[8, 1, 4]), &full);
+    let sum = reduce(Op::Add, &binary(Op::Mul, &doubled, &columns), &[2]);
+    check_values("product", std::slice::from_ref(&sum));
+    assert_eq!((kernels(&sum, false), kernels(&sum, true)), (3, 2));
 }
 
 #[test]

@@ -105,6 +105,18 @@ fn padded(rows: i64, columns: i64, target: &'static str) -> Case {
     Case { ast, sizes, target }
 }
 
+/// Makes the sums of all windows of three elements of a row.
+fn windows(columns: i64, target: &'static str) -> Case {
+    let (window, size) = (3, columns + 2);
+    let rows = plain(&[1, size]).expand(&[window, size]).and_then(|x| x.reshape(&[window * size]));
+    let rows = rows.and_then(|rows| rows.pad(&[(0, window)])).expect("a rest");
+    let value = rows.reshape(&[window, size + 1]).expect("windows");
+    let value = value.shrink(&[(0, window), (0, columns)]).and_then(|x| x.permute(&[1, 0]));
+    let value = load(DType::F32, 1, size, value.expect("windows"));
+    let ast = sink(reduce(Op::Add, value, &[1]), &[columns, 1]);
+    Case { ast, sizes: [columns, size].map(|size| size as usize).to_vec(), target }
+}
+
 /// Makes the convolution of a padded row with filters of size three; transposed, with a row of the
 /// result for each filter.
 fn convolution(columns: i64, filters: i64, is_transposed: bool) -> Case {
@@ -137,6 +149,12 @@ fn opts_of_typical_kernels() {
         ("100 is no multiple of 8", "matvec 64x100", matvec(64, 100, "cuda")),
         ("elements share loads", "matmul 128x24x128", matmul(128, 128, 24, "cuda")),
         ("the same", "matmul 128x24x128", matmul(128, 128, 24, "wgsl")),
+        ("as vectors where they are loaded", "turn 64x128", transposed(64, 128, "cuda")),
+        ("too few for vectors", "turn 12x20", transposed(12, 20, "cuda")),
+        ("windows overlap", "windows 8192", windows(8192, "cuda")),
+        ("rows fill a group", "pad 40x198", padded(40, 198, "cuda")),
+        ("a prime number of threads", "pad 40x225", padded(40, 225, "cuda")),
+        ("1031 is padded", "pad 40x1029", padded(40, 1029, "cuda")),
         ("a short gating loop is upcast", "pad 1200x3", padded(1200, 3, "opencl")),
         ("cut at the edges, from the last one on", "pad 3x40", padded(3, 40, "vectors")),
         ("squares of half a cache line", "turn 16x20", transposed(16, 20, "vectors")),

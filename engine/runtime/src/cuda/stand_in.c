@@ -5,6 +5,7 @@
 
 /* The variables that tests read and set. */
 int driver_version = 12040, events_alive, events_fail, blocks_alive, device_copies, downloads;
+int shared_bytes;
 float event_scale = 1;
 
 static float clock_millis;
@@ -21,7 +22,7 @@ int cuDeviceGetName(char *name, int size, int device) {
 }
 int cuDeviceGetAttribute(int *value, int number, int device) {
   (void)device;
-  *value = number == 75 ? 9 : number == 76 ? 0 : 1024;
+  *value = number == 75 ? 9 : number == 76 ? 0 : number == 97 ? 232448 : 1024;
   return 0;
 }
 int cuDeviceGetDefaultMemPool(void **pool, int device) { (void)device; *pool = 0; return 1; }
@@ -99,10 +100,19 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   *function = 0;
   return *name == 0;
 }
+/* The attribute is the most dynamic shared memory. */
+static unsigned dynamic_bytes_max = 49152;
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  (void)function;
+  dynamic_bytes_max = value;
+  return attribute != 8 || 232448 < value;
+}
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void *stream,
                    void **arguments, void **extra) {
-  (void)function; (void)shared; (void)stream; (void)extra;
+  (void)function; (void)stream; (void)extra;
+  if (dynamic_bytes_max < shared) return 1;
+  shared_bytes = shared;
   clock_millis += LAUNCH;
   int *to = *(int **)arguments[0], *from = *(int **)arguments[1];
   unsigned count = x * y * z * threads_x * threads_y * threads_z;

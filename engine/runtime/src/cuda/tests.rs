@@ -110,6 +110,46 @@ fn kernel_is_timed_by_the_device_clock() {
 }
 
 #[test]
+fn large_local_arrays_are_asked_for() {
+    let Some(stand_in) = StandIn::new("large_local_arrays_are_asked_for") else { return };
+    // A kernel with local arrays of a byte and of so many elements of 4 bytes.
+    let kernel = |name: &str, elements: i64| {
+        let text = format!(
+            "kernel {name}
+             0 define_global i32 [] data0 4
+             1 define_global i32 [] data1 4
+             2 define_local i8 [] local0 1
+             3 define_local i32 [] local1 {elements}
+             4 const i32 [] 4
+             5 const i8 [] 1
+             6 const i32 [] 0
+             7 range i32 [4] 0l
+             8 index i8 [2, 6]
+             9 store void [8, 5]
+             10 index i32 [3, 7]
+             11 index i32 [1, 7]
+             12 load i32 [11]
+             13 store void [10, 12]
+             14 barrier void []
+             15 load i32 [10]
+             16 index i32 [0, 7]
+             17 store void [16, 15]
+             18 endrange void [7]"
+        );
+        let kernel = parse_linears(&text).unwrap().remove(0);
+        stand_in.device.compile_checked(&[&kernel]).map(|mut kernels| kernels.remove(0))
+    };
+    let [input, output] = [1u8, 2].map(|byte| Memory::from_bytes(DType::I32, &[byte; 16]).unwrap());
+    // Up to 48 KiB are declared. The array after the byte is aligned to 16 bytes.
+    for (elements, bytes) in [(4, 0), (12_284, 0), (12_285, 49_168), (25_000, 100_016)] {
+        kernel(&format!("E_{elements}"), elements).unwrap().run(&[&output, &input]).unwrap();
+        assert_eq!(count("shared_bytes"), bytes, "{elements} elements");
+    }
+    let refused = kernel("E_more", 25_088).err().unwrap().to_string();
+    assert!(refused.contains("100352 bytes of local memory, not 100353"), "{refused}");
+}
+
+#[test]
 fn failed_events_are_reported_and_freed() {
     let Some(stand_in) = StandIn::new("failed_events_are_reported_and_freed") else { return };
     let [input, output] = [1u8, 2].map(|byte| Memory::from_bytes(DType::I32, &[byte; 16]).unwrap());

@@ -20,17 +20,32 @@ pub(super) struct Access {
     dtype: DType,
     /// The number of times it runs, in terms of those of nodes outside of reductions.
     weight: i64,
-    /// The stride of the index along each range it depends on, if that is constant.
+    /// The stride of the index along each range that it depends on, if that is constant.
     strides: Vec<(UOp, Option<i64>)>,
     /// The ranges that its gate depends on.
     gates: Vec<UOp>,
 }
 
 impl Access {
-    /// Returns the stride along a range in elements; `None` if it is not constant.
+    /// Returns the stride along a range in elements; `None` if it is not constant, or the gate
+    /// depends on the range.
     pub(super) fn stride(&self, range: &UOp) -> Option<i64> {
+        match self.strides.iter().find(|(known, _)| known == range) {
+            Some((_, stride)) => stride.filter(|_| !self.is_gated(range)),
+            None => Some(0),
+        }
+    }
+
+    /// Returns the stride along a range in elements, where the gate holds; `None` if it is not
+    /// constant.
+    pub(super) fn index_stride(&self, range: &UOp) -> Option<i64> {
         let found = self.strides.iter().find(|(known, _)| known == range);
         found.map_or(Some(0), |(_, stride)| *stride)
+    }
+
+    /// Returns whether it is of 16-bit floats.
+    pub(super) fn is_of_halves(&self) -> bool {
+        matches!(self.dtype, DType::F16 | DType::BF16)
     }
 
     /// Returns whether its gate depends on a range.
@@ -102,10 +117,7 @@ impl Accesses {
             let gate = gate.as_slice();
             let gates: Vec<UOp> =
                 ranges.iter().filter(|range| varies_along(gate, range)).cloned().collect();
-            let stride = |range: &UOp| match gates.contains(range) {
-                true => None,
-                false => stride(&index.src()[1], range, &free),
-            };
+            let stride = |range: &UOp| stride(&index.src()[1], range, &free);
             let index_ranges = ranges.iter().filter(|range| varies_along(&index.src()[1..], range));
             let strides = index_ranges.map(|range| (range.clone(), stride(range))).collect();
             let is_store = node.op() == Op::Store;
@@ -133,11 +145,12 @@ impl Accesses {
         Ok(Accesses { list, widest_bytes, widest_along, has_halves })
     }
 
-    /// Returns the most lanes that a vector of each accessed type can have, of those that have any;
-    /// 1 if none has.
-    pub(super) fn lanes(&self, optimizer: &Optimizer<'_>) -> i64 {
+    /// Returns the most lanes that a vector of each type that is accessed along a range can have,
+    /// of those that have any; 1 if none has.
+    pub(super) fn lanes(&self, optimizer: &Optimizer<'_>, range: &UOp) -> i64 {
         let vectors = optimizer.setting.target.vectors;
-        let lanes = self.list.iter().map(|access| vectors.lanes_of(access.dtype));
+        let along = self.list.iter().filter(|access| access.index_stride(range) != Some(0));
+        let lanes = along.map(|access| vectors.lanes_of(access.dtype));
         lanes.filter(|lanes| 2 <= *lanes).min().unwrap_or(1)
     }
 }

@@ -1,7 +1,8 @@
 //! Heuristics for devices with thread groups: tensor cores, if they fit; else tiles in local memory
 //! for a large product; else a reduction is divided among the threads of a group, if its elements
 //! are loaded once or the output is too small to occupy the device; else each thread computes a few
-//! adjacent elements, and elements that share loads. The remaining output loops fill the group.
+//! elements: adjacent ones, those of windows that overlap, or those that share loads. The remaining
+//! output loops fill the group, so that adjacent threads store adjacent elements.
 
 use gradiff_graph::AxisKind;
 
@@ -10,9 +11,10 @@ use super::optimizer::{Optimizer, divisor};
 use crate::Error;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
-    DIVIDED_MIN, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART,
-    LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS, PADDED_MIN, SIMD, STAGED_DEPTH,
-    STAGED_MIN, TILES_PER_DEVICE, UPCAST_VALUES, WARP_STEPS_MIN, WHOLE_MAX,
+    DIVIDED_MIN, ELEMENTS_PER_THREAD, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX,
+    GROUP_UNROLL_PART, LARGE_TILE, LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS,
+    PADDED_MIN, SIMD, STAGED_DEPTH, STAGED_MIN, TILE_COLUMNS, TILES_PER_DEVICE, UPCAST_VALUES,
+    WARP_STEPS_MIN, WHOLE_MAX, WINDOWS_PER_THREAD,
 };
 use crate::opt::{Loop, Loops, Matmul, OptOp};
 
@@ -23,8 +25,14 @@ pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     }
     let threads = divide_reduction(optimizer)?;
     if threads == 1 {
-        let values = upcast_gating_loops(optimizer)? * upcast_lanes(optimizer)?;
-        let values = upcast_for_reuse(optimizer, values)?;
+        let mut values = upcast_gating_loops(optimizer)? * upcast_lanes(optimizer)?;
+        if values == 1 {
+            values = upcast_windows(optimizer)?;
+        }
+        values = upcast_for_reuse(optimizer, values)?;
+        if values == 1 {
+            values = upcast_elements(optimizer)?;
+        }
         unroll(optimizer, values)?;
     }
     add_locals(optimizer, threads)
@@ -72,7 +80,7 @@ fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     let number = reduced.axis.number;
     match (streamed, columns) {
         (Some(load), None) if load.stride(&reduced.range) == Some(1) => {
-            let lanes = accesses.lanes(optimizer);
+            let lanes = accesses.lanes(optimizer, &reduced.range);
             divide_rows(optimizer, &reduced, lanes)
         }
         (Some(_), Some(columns)) => {
@@ -95,16 +103,18 @@ fn divide_rows(optimizer: &mut Optimizer<'_>, reduced: &Loop, lanes: i64) -> Res
     let number = reduced.axis.number;
     let is_wide = MANY_ROWS < rows || reduced.size < GROUP_THREADS * 2;
     let amounts: &[i64] = if is_wide { &[SIMD, 16] } else { &[GROUP_THREADS, 128, 64, SIMD, 16] };
-    let vector = divisor(reduced.size, lanes).unwrap_or(1);
+    let mut vector = divisor(reduced.size, lanes).unwrap_or(1);
     let divides = |amount: &&i64| reduced.size % (vector * **amount) == 0;
-    match amounts.iter().find(divides) {
-        Some(_) if vector != 1 => {
-            optimizer.add(OptOp::Unroll, number, vector)?;
+    if !amounts.iter().any(|amount| divides(&amount)) {
+        let block = amounts[0] * GROUP_UNROLL_PART;
+        let is_long = 8 * padded_size(reduced.size, block) <= 9 * reduced.size;
+        let block = if is_long { block } else { amounts[0] };
+        if optimizer.add(OptOp::PadTo, number, block)? {
+            vector = block / amounts[0];
         }
-        Some(_) => {}
-        None => {
-            optimizer.add(OptOp::PadTo, number, amounts[0])?;
-        }
+    }
+    if vector != 1 {
+        optimizer.add(OptOp::Unroll, number, vector)?;
     }
     let Some(threads) = optimizer.add_first_legal(OptOp::Group, number, amounts)? else {
         return Ok(1);
@@ -156,14 +166,77 @@ fn upcast_gating_loops(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
 /// Upcasts adjacent elements for vector loads and stores; returns the number of lanes.
 fn upcast_lanes(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     let accesses = Accesses::of(&optimizer.root)?;
-    let lanes = accesses.lanes(optimizer);
     let Some(index) = best_lane_loop(optimizer, &accesses) else { return Ok(1) };
     let lane_loop = &optimizer.loops.list[index];
+    let lanes = accesses.lanes(optimizer, &lane_loop.range);
     let (number, amount) = (lane_loop.axis.number, divisor(lane_loop.size, lanes));
     match amount.filter(|_| lane_loop.is_output) {
         Some(amount) if optimizer.add(OptOp::Upcast, number, amount)? => Ok(amount),
         _ => Ok(1),
     }
+}
+
+/// Upcasts a loop of a kernel without reductions whose accesses are no vectors, so that a thread has
+/// several loads under way; returns the number of values of a thread.
+fn upcast_elements(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
+    if optimizer.loops.list.iter().any(|info| info.is_reduced) {
+        return Ok(1);
+    }
+    let accesses = Accesses::of(&optimizer.root)?;
+    let stored = stored_loop(optimizer, &accesses);
+    let is_loaded = |info: &Loop| {
+        let mut loads = accesses.list.iter().filter(|access| !access.is_store);
+        loads.any(|load| load.index_stride(&info.range).is_some_and(|stride| stride.abs() == 1))
+    };
+    // Elements that are adjacent where they are loaded, even if they are not where they are stored.
+    let rank = |info: &Loop| match Some(info.axis.number) == stored {
+        false if is_loaded(info) => 0,
+        true => 1,
+        false => 2,
+    };
+    let mut outputs: Vec<&Loop> = optimizer.loops.list.iter().filter(is_output).collect();
+    outputs.sort_by_key(|info| (rank(info), info.axis.number));
+    let numbers: Vec<i64> = outputs.iter().map(|info| info.axis.number).collect();
+    for amount in [ELEMENTS_PER_THREAD, ELEMENTS_PER_THREAD / 2] {
+        for number in &numbers {
+            if leaves_enough(optimizer, amount) && optimizer.add(OptOp::Upcast, *number, amount)? {
+                return Ok(amount);
+            }
+        }
+    }
+    Ok(1)
+}
+
+/// Upcasts the loops along which windows overlap, if no other loop shares what they load; returns
+/// the number of values of a thread.
+fn upcast_windows(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
+    let accesses = Accesses::of(&optimizer.root)?;
+    let list = &optimizer.loops.list;
+    let windows: Vec<&Loop> =
+        list.iter().filter(is_reduced).filter(|info| info.size <= GATED_MAX).collect();
+    let outputs: Vec<&Loop> = list.iter().filter(is_output).collect();
+    let stride = |load: &Access, info: &Loop| {
+        load.index_stride(&info.range).map(i64::abs).filter(|stride| 0 < *stride)
+    };
+    let overlaps = |load: &Access, info: &Loop| {
+        let reaches = |window: &&Loop| match (stride(load, info), stride(load, window)) {
+            (Some(step), Some(element)) => step % element == 0 && step < element * window.size,
+            _ => false,
+        };
+        windows.iter().any(reaches)
+    };
+    let is_alone = |load: &&Access| outputs.iter().all(|info| stride(load, info).is_some());
+    let loads = accesses.list.iter().filter(|access| !access.is_store).filter(is_alone);
+    let loads: Vec<&Access> = loads.collect();
+    let overlapping = outputs.iter().filter(|info| loads.iter().any(|load| overlaps(load, info)));
+    let numbers: Vec<i64> = overlapping.map(|info| info.axis.number).collect();
+    let mut values = 1;
+    for (number, amounts) in numbers.into_iter().zip(WINDOWS_PER_THREAD) {
+        let fits = |amount: &&i64| leaves_enough(optimizer, **amount);
+        let amounts: Vec<i64> = amounts.iter().filter(fits).copied().collect();
+        values *= optimizer.add_first_legal(OptOp::Upcast, number, &amounts)?.unwrap_or(1);
+    }
+    Ok(values)
 }
 
 /// Upcasts loops in which loads are invariant, so that loaded values are reused; returns the number
@@ -183,11 +256,17 @@ fn upcast_for_reuse(optimizer: &mut Optimizer<'_>, mut values: i64) -> Result<i6
             let invariant: Vec<&Access> = invariant.collect();
             invariant.iter().any(is_unused).then_some(invariant.len())
         };
+        let is_elementwise = !list.iter().any(|info| info.is_reduced);
+        let amounts: &[i64] = if is_elementwise { &[4, 3] } else { &[8, 4, 3] };
         let outputs = list.iter().filter(is_output);
         let choices = outputs.filter_map(|info| {
-            let amount = [4, 3].into_iter().find(|amount| info.size % amount == 0)?;
-            let count = leaves_enough(optimizer, amount).then(|| invariant_loads(info));
-            Some((count??, info.axis.number, amount))
+            let fits = |amount: &&i64| {
+                let amount = **amount;
+                let is_small = values * amount <= UPCAST_VALUES;
+                info.size % amount == 0 && is_small && leaves_enough(optimizer, amount)
+            };
+            let amount = *amounts.iter().find(fits)?;
+            Some((invariant_loads(info)?, info.axis.number, amount))
         });
         // Prefers the loop in which the fewest loads are invariant, so that the others can still be
         // reused along other loops; then the outermost.
@@ -200,58 +279,110 @@ fn upcast_for_reuse(optimizer: &mut Optimizer<'_>, mut values: i64) -> Result<i6
     Ok(values)
 }
 
-/// Unrolls the innermost reduction: a short one completely, others in part.
+/// Unrolls reductions, from the innermost on: short ones completely, a longer innermost one in
+/// part.
 fn unroll(optimizer: &mut Optimizer<'_>, values: i64) -> Result<(), Error> {
-    let Some(reduced) = optimizer.loops.list.iter().rfind(is_reduced) else { return Ok(()) };
-    let (number, size) = (reduced.axis.number, reduced.size);
-    if values.saturating_mul(size) <= GROUP_UNROLL_MAX && optimizer.add(OptOp::Unroll, number, 0)? {
-        return Ok(());
+    let reduced = optimizer.loops.list.iter().rev().filter(is_reduced);
+    let sizes: Vec<(i64, i64)> = reduced.map(|info| (info.axis.number, info.size)).collect();
+    let mut iterations = values;
+    for (at, (number, size)) in sizes.into_iter().enumerate() {
+        iterations = iterations.saturating_mul(size);
+        if iterations <= GROUP_UNROLL_MAX && optimizer.add(OptOp::Unroll, number, 0)? {
+            continue;
+        }
+        if at == 0 {
+            optimizer.add(OptOp::Unroll, number, GROUP_UNROLL_PART)?;
+        }
+        break;
     }
-    optimizer.add(OptOp::Unroll, number, GROUP_UNROLL_PART)?;
     Ok(())
 }
 
-/// Fills the group: with adjacent elements first, then with loops along which threads share loads.
-/// A long innermost loop of an odd size is padded.
-fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Error> {
-    let accesses = Accesses::of(&optimizer.root)?;
-    let shares_load = |info: &Loop| {
-        accesses.list.iter().any(|load| !load.is_store && load.stride(&info.range) == Some(0))
+/// Returns the number of the output loop along which stored elements are nearest to each other.
+fn stored_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> Option<i64> {
+    let outputs = || optimizer.loops.list.iter().filter(is_output);
+    let store = accesses.list.iter().find(|access| access.is_store)?;
+    let stride = |info: &&Loop| {
+        let stride = store.index_stride(&info.range)?.abs();
+        (stride != 0).then_some((stride, info.axis.number))
     };
-    let mut order: Vec<(bool, i64)> = optimizer
-        .loops
-        .list
+    let innermost = || outputs().map(|info| info.axis.number).max();
+    outputs().filter_map(|info| stride(&info)).min().map(|(_, number)| number).or_else(innermost)
+}
+
+/// Fills the group: with elements that are adjacent where they are stored first, then with loops
+/// along which threads share loads. A long loop of an odd size is padded.
+fn add_locals(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
+    let accesses = Accesses::of(&optimizer.root)?;
+    let Some(stored) = stored_loop(optimizer, &accesses) else { return Ok(()) };
+    let list = &optimizer.loops.list;
+    let loads = || accesses.list.iter().filter(|access| !access.is_store);
+    let shares_load = |info: &Loop| loads().any(|load| load.stride(&info.range) == Some(0));
+    let stride = |load: &Access, info: &Loop| load.index_stride(&info.range).map(i64::abs);
+    let along = list.iter().find(|info| info.axis.number == stored);
+    // Elements that are nearer to each other where they are loaded than those of the stored loop.
+    let is_across = |info: &Loop| {
+        let nearer = |load: &Access| match (stride(load, info), along.and_then(|x| stride(load, x)))
+        {
+            (Some(near), Some(far)) => 0 < near && near < far,
+            _ => false,
+        };
+        loads().any(nearer)
+    };
+    let mut order: Vec<(bool, bool, bool, i64)> = list
         .iter()
         .filter(is_output)
-        .map(|info| (shares_load(info), info.axis.number))
+        .map(|info| {
+            let number = info.axis.number;
+            (number == stored, is_across(info), shares_load(info), number)
+        })
         .collect();
-    let Some(innermost) = order.iter().map(|(_, number)| *number).max() else { return Ok(()) };
-    order.sort_unstable_by_key(|(shares, number)| (*number == innermost, *shares, *number));
+    order.sort_unstable();
     let is_alone = order.len() == 1;
-    let is_elementwise = !optimizer.loops.list.iter().any(|info| info.is_reduced);
-    for (_, number) in order.into_iter().rev().take(3) {
-        let size = optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size);
-        let limit = if is_alone { GROUP_THREADS } else { SIMD };
-        let is_odd = PADDED_MIN <= size && size % SIMD != 0;
-        let is_odd = is_odd && number == innermost && threads == 1;
-        // Gates on the elements of a row cost more than a few threads that idle.
-        let is_whole = is_odd && is_elementwise && !is_alone && size <= WHOLE_MAX;
-        if is_whole && optimizer.add(OptOp::Local, number, 0)? {
-            break;
+    let is_elementwise = !list.iter().any(|info| info.is_reduced);
+    let is_tile = !is_elementwise || order.iter().any(|(_, is_across, ..)| *is_across);
+    let limit = if is_tile && !is_alone { SIMD } else { GROUP_THREADS };
+    let size = |optimizer: &Optimizer<'_>, number: i64| {
+        optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size)
+    };
+    let along = size(optimizer, stored);
+    let most = largest_divisor(along, limit);
+    let is_padded_cheaply = 8 * padded_size(along, SIMD) <= 9 * along;
+    let is_odd = most < SIMD / 2 || most < SIMD && is_padded_cheaply;
+    let is_odd = is_odd && threads == 1 && PADDED_MIN <= along;
+    // Gates on the elements of a row cost more than a few threads that idle.
+    let is_whole = is_odd && is_elementwise && !is_alone && along <= WHOLE_MAX;
+    if is_whole && optimizer.add(OptOp::Local, stored, 0)? {
+        return Ok(());
+    }
+    if is_odd {
+        let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= limit);
+        // At most an eighth more iterations, if that is enough.
+        let fits = |amount: &i64| 8 * padded_size(along, *amount) <= 9 * along;
+        optimizer.add(OptOp::PadTo, stored, amounts.clone().find(fits).unwrap_or(SIMD))?;
+    }
+    let groups = optimizer.setting.target.groups;
+    let room = groups.map_or(1, |groups| groups.threads).min(GROUP_THREADS) / threads;
+    let mut chosen: Vec<(i64, i64)> = Vec::new();
+    for (.., number) in order.into_iter().rev().take(3) {
+        let used: i64 = chosen.iter().map(|(_, amount)| *amount).product();
+        let limit = if chosen.is_empty() { limit } else { GROUP_THREADS };
+        let amount = largest_divisor(size(optimizer, number), limit.min(room / used));
+        if 1 < amount {
+            chosen.push((number, amount));
         }
-        if is_odd {
-            let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= limit);
-            // At most an eighth more iterations, if that is enough.
-            let fits = |amount: &i64| 8 * padded_size(size, *amount) <= 9 * size;
-            optimizer.add(OptOp::PadTo, number, amounts.clone().find(fits).unwrap_or(SIMD))?;
-        }
-        let amounts: Vec<i64> = [256, 128, 64, 32, 16, 8, 4, 3, 2]
-            .into_iter()
-            .filter(|amount| *amount <= limit && threads * amount <= GROUP_THREADS)
-            .collect();
-        threads *= optimizer.add_first_legal(OptOp::Local, number, &amounts)?.unwrap_or(1);
+    }
+    // The last loop becomes the one of adjacent threads.
+    for (number, amount) in chosen.into_iter().rev() {
+        let smaller: Vec<i64> = (2..=amount).rev().filter(|part| amount % part == 0).collect();
+        optimizer.add_first_legal(OptOp::Local, number, &smaller)?;
     }
     Ok(())
+}
+
+/// Returns the largest divisor of a size up to a limit.
+fn largest_divisor(size: i64, limit: i64) -> i64 {
+    (1..=limit.min(size)).rev().find(|amount| size % amount == 0).unwrap_or(1)
 }
 
 /// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles,
@@ -265,16 +396,22 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         for number in [m, n, k] {
             pad_product(optimizer, number, 16)?;
         }
+        let is_large = LEAST_GROUPS <= iterations_left(&optimizer.loops) / LARGE_TILE;
+        let has_lanes = upcast_columns(optimizer, n)?;
         let Some(index) = optimizer.index_of(k) else { continue };
         let choices = optimizer.loops.choices(index, optimizer.setting);
         let matching = choices.iter().enumerate().filter(|(_, numbers)| **numbers == [m, n, k]);
         for choice in matching.map(|(choice, _)| choice) {
             if optimizer.add(OptOp::Tc, k, choice as i64)? {
                 // A group of 2x2 warps.
-                let is_large = LEAST_GROUPS <= iterations_left(&optimizer.loops) / (8 * 4 * 4);
-                let columns: &[i64] = if is_large { &[8, 4, 2] } else { &[4, 2] };
+                let (rows, columns): (&[i64], &[i64]) = match (is_large, has_lanes) {
+                    (true, true) => (&[4, 2], &[]),
+                    (false, true) => (&[2], &[]),
+                    (true, false) => (&[4, 2], &[8, 4, 2]),
+                    (false, false) => (&[4, 2], &[4, 2]),
+                };
                 optimizer.add_first_legal(OptOp::Upcast, n, columns)?;
-                optimizer.add_first_legal(OptOp::Upcast, m, &[4, 2])?;
+                optimizer.add_first_legal(OptOp::Upcast, m, rows)?;
                 if divide_product(optimizer, k)? {
                     return Ok(true);
                 }
@@ -288,6 +425,25 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         *optimizer = before;
     }
     Ok(false)
+}
+
+/// Upcasts the columns of a product of 16-bit floats that are adjacent where they are loaded, before
+/// tiles are made of them: a thread then loads the elements of several tiles, and stores those of
+/// its results, as vectors. (Those of tf32 are rounded first, and would need too many registers.)
+/// Returns whether it does.
+fn upcast_columns(optimizer: &mut Optimizer<'_>, n: i64) -> Result<bool, Error> {
+    let Some(index) = optimizer.index_of(n) else { return Ok(false) };
+    let info = &optimizer.loops.list[index];
+    let accesses = Accesses::of(&optimizer.root)?;
+    let is_adjacent = |load: &Access| {
+        !load.is_store && load.is_of_halves() && load.stride(&info.range) == Some(1)
+    };
+    if !accesses.list.iter().any(is_adjacent) {
+        return Ok(false);
+    }
+    let amounts: Vec<i64> =
+        [8, 4].into_iter().filter(|amount| info.size % (amount * TILE_COLUMNS) == 0).collect();
+    Ok(optimizer.add_first_legal(OptOp::Upcast, n, &amounts)?.is_some())
 }
 
 /// Divides the reduction of a product of few tiles among the warps of a group, which otherwise
@@ -318,14 +474,18 @@ fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
         // Tiles of 64x64 or 64x128: threads compute squares of 4x4 or 8x8.
         let groups = iterations_left(&optimizer.loops) / (2 * STAGED_MIN * STAGED_MIN);
         let each = if LEAST_GROUPS <= groups { 8 } else { 4 };
+        // Fewer columns for each thread, if that saves padding.
+        let tile = 16 * each;
+        let is_exact = tile < columns && columns % tile != 0 && columns % STAGED_MIN == 0;
+        let across = if is_exact { 4 } else { each };
         pad_product(optimizer, m, STAGED_MIN)?;
-        pad_product(optimizer, n, 16 * each)?;
+        pad_product(optimizer, n, 16 * across)?;
         pad_product(optimizer, k, STAGED_DEPTH)?;
         let mut is_staged = optimizer.add(OptOp::Local, m, STAGED_MIN / each)?
             && optimizer.add(OptOp::Upcast, m, each)?
             && optimizer.add(OptOp::Upcast, n, 4)?
             && optimizer.add(OptOp::Local, n, 16)?
-            && (each == 4 || optimizer.add(OptOp::Upcast, n, each / 4)?)
+            && (across == 4 || optimizer.add(OptOp::Upcast, n, across / 4)?)
             && optimizer.add(OptOp::Unroll, k, GROUP_UNROLL_PART)?;
         is_staged = is_staged
             && optimizer.add_first_legal(OptOp::Stage, k, &[STAGED_DEPTH / 4, 2])?.is_some();

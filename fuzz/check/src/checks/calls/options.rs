@@ -55,7 +55,7 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
     let toggled = draw.one_in(2);
     let (device, target) = (engine.device.target(), &mut engine.target);
     let thresholds = draw.pick(&[Thresholds::SMALL, Thresholds::USUAL]);
-    match draw.below(16) {
+    match draw.below(17) {
         0 => {
             let modes = [Mode::Strict, Mode::Default, Mode::Fast];
             engine.kernel.rewrite.mode = draw.pick(&modes);
@@ -73,7 +73,8 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
         11 => target.fma = device.fma && toggled,
         12 => engine.schedule.wide_products = toggled,
         13 => engine.schedule.split = toggled,
-        14 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
+        14 => engine.schedule.widens_again = toggled,
+        15 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
         _ => return set_target(engine, if toggled { device } else { Target::PLAIN }),
     }
     Ok(())
@@ -85,6 +86,7 @@ fn set_target(engine: &mut Engine, target: Target) -> Result<(), String> {
     engine.set_target(target);
     (schedule.pack, schedule.rows) = (target.is_vector_cpu(), target.is_vector_cpu());
     schedule.split = target.groups.is_some();
+    schedule.widens_again = target.groups.is_some();
     kernel.opts = Strategy::Heuristic;
     let (found, expected) = (
         (engine.target, engine.schedule, format!("{:?}", engine.kernel)),

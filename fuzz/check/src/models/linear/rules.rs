@@ -82,8 +82,8 @@ impl Rules {
     }
 }
 
-/// CUDA C++ programming guide, table of technical specifications, all compute capabilities; static
-/// shared memory. Vector accesses are of 1, 2, 4, 8 or 16 bytes; memory from the allocator is
+/// CUDA C++ programming guide, table of technical specifications, compute capabilities 8.0 and up;
+/// shared memory of a thread block that asks for it, in 8.6 and 8.9. Vector accesses are of 1, 2, 4, 8 or 16 bytes; memory from the allocator is
 /// aligned to 256 bytes, a part of it to 64.
 const CUDA: Rules = Rules {
     target: "cuda",
@@ -94,7 +94,7 @@ const CUDA: Rules = Rules {
         sizes: [1024, 1024, 64],
         counts: [0x7fff_ffff, 0xffff, 0xffff],
     }),
-    local_bytes: 49_152,
+    local_bytes: 101_376,
     local_element_bytes: 1,
     alignment: Alignment::Vector,
     global_alignment: 64,
@@ -168,6 +168,8 @@ const RULES: &[Rules] = &[
         target: "ptx",
         language: "PTX",
         text: Some("ptx"),
+        // Declared, without asking for more.
+        local_bytes: 49_152,
         alignment: Alignment::Pieces,
         ..CUDA
     },
