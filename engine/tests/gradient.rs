@@ -439,13 +439,29 @@ fn functions_of_hand_made_nodes_are_checked() {
         let error = tensor(&format!("{data}%3 = {function}\n")).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    for function in ["function f32 %0 %1 tanh", "function f32 %0 %1 %2 cummax"] {
-        let text = format!("{data}%3 = {function}\n%4 = neg f32 %3\n");
-        let y = tensor(&text).unwrap();
+    let gradient = |text: &str| {
+        let y = tensor(text).unwrap();
         let node = y.uop().src()[0].src()[1].clone();
         let x = Tensor::from_uop(node).unwrap();
         let weights = Tensor::ones(DType::F32, &[3]).unwrap();
-        assert!(y.gradient_by(&weights, &[&x]).is_err(), "{function}");
+        y.gradient_by(&weights, &[&x]).map(drop)
+    };
+    let text = format!("{data}%3 = function f32 %0 %1 tanh\n%4 = neg f32 %3\n");
+    assert!(gradient(&text).is_err());
+    // A number beyond the rank, and a value that is no number.
+    let data = "%0 = buffer f32 #0 3\n%1 = buffer f32 #1 3\n%2 = buffer i32 #2 3\n\
+                %3 = buffer bool #3 3\n%4 = const i64 1\n";
+    for axis in ["%4", "%2"] {
+        for function in [
+            format!("%1 {axis} cummax"),
+            format!("%1 %2 {axis} gather"),
+            format!("%1 %2 %1 {axis} scatter_amax"),
+            format!("%1 %2 %1 {axis} %3 scatter_extreme"),
+        ] {
+            let text = format!("{data}%5 = function f32 %0 {function}\n%6 = neg f32 %5\n");
+            let error = gradient(&text).unwrap_err().to_string();
+            assert!(error.contains("is not an axis"), "{function}: {error}");
+        }
     }
     // A parameter with the number of another tensor's is none of it.
     let w = data64().requires_grad_(true).unwrap();

@@ -316,3 +316,141 @@ fn with_stores(linear: Linear, found: &FxHashMap<u32, Stores>) -> Linear {
     }
     editor.finish(linear.name)
 }
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::{Constant, DType, Global};
+
+    use super::*;
+
+    /// The elements of the input, in the middle of which the base of all indices is.
+    const SIZE: i64 = 64;
+
+    /// A kernel that is being drawn.
+    struct Draw {
+        state: u64,
+        uops: Vec<Instruction>,
+    }
+
+    impl Draw {
+        fn below(&mut self, count: u64) -> u64 {
+            self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.state >> 33) % count
+        }
+
+        fn push(&mut self, op: Op, src: &[u32], arg: Arg) -> u32 {
+            self.uops.push(Instruction::new(op, DType::I32, src.iter().copied(), arg));
+            self.uops.len() as u32 - 1
+        }
+
+        fn int(&mut self, value: i64) -> u32 {
+            self.push(Op::Const, &[], Arg::Const(Constant::int(DType::I32, value.into())))
+        }
+
+        fn binary(&mut self, op: Op, x: u32, y: u32) -> u32 {
+            self.push(op, &[x, y], Arg::None)
+        }
+
+        /// `base + offset` in one of several forms.
+        fn sum(&mut self, base: u32, offset: i64) -> u32 {
+            let form = self.below(6);
+            let [number, opposite] = [offset, -offset].map(|value| self.int(value));
+            match form {
+                0 if offset == 0 => base,
+                0 | 1 => self.binary(Op::Add, base, number),
+                2 => self.binary(Op::Add, number, base),
+                3 => self.binary(Op::Sub, base, opposite),
+                4 => {
+                    let negated = self.binary(Op::Sub, opposite, base);
+                    self.push(Op::Neg, &[negated], Arg::None)
+                }
+                _ => {
+                    let part = self.below(9) as i64;
+                    let [part, rest] = [part, part - offset].map(|value| self.int(value));
+                    let sum = self.binary(Op::Add, base, part);
+                    self.binary(Op::Sub, sum, rest)
+                }
+            }
+        }
+
+        fn address(&mut self, array: u32, base: u32, offset: i64) -> u32 {
+            let index = self.sum(base, offset);
+            self.push(Op::Index, &[array, index], Arg::None)
+        }
+
+        /// Gathers four vectors from adjacent elements, and stores their lanes two by two in turns.
+        fn kernel(seed: u64) -> Linear {
+            let mut draw = Draw { state: seed, uops: Vec::new() };
+            let [output, input] = [0, 1].map(|slot| {
+                let global = Arg::Global(Global { slot, size_elements: SIZE });
+                draw.push(Op::DefineGlobal, &[], global)
+            });
+            let two = draw.int(2);
+            let range = draw.push(Op::Range, &[two], Arg::plain_axis(0));
+            let middle = draw.int(SIZE / 2);
+            // Not a sum, so that it is a single term.
+            let base = draw.binary(Op::Or, middle, range);
+            let lanes = 4 << draw.below(2);
+            let first = draw.below(9) as i64 - 4 - lanes;
+            let mut offsets: Vec<i64> = (first..first + 2 * lanes).collect();
+            let shift = draw.below(offsets.len() as u64) as usize;
+            offsets.rotate_left(shift);
+            let mut loads = vec![0; offsets.len()];
+            for offset in offsets {
+                let address = draw.address(input, base, offset);
+                loads[(offset - first) as usize] = draw.push(Op::Load, &[address], Arg::None);
+            }
+            let mut vectors = Vec::new();
+            for _ in 0..2 {
+                let stride = 1 + draw.below(2) as usize;
+                let start = draw.below((2 - stride as u64) * lanes as u64 + 1) as usize;
+                let mut src: Vec<u32> =
+                    loads[start..].iter().copied().step_by(stride).take(lanes as usize).collect();
+                if draw.below(2) == 0 {
+                    src.reverse();
+                }
+                let vector = draw.push(Op::Vectorize, &src, Arg::None);
+                draw.uops[vector as usize].lanes = lanes as u8;
+                vectors.push(vector);
+            }
+            for lane in 0..2 * lanes {
+                let vector = vectors[(lane % 2) as usize];
+                let value = draw.push(Op::Lane, &[vector], Arg::Int(lane / 2));
+                let address = draw.address(output, base, first + lane);
+                let store = draw.push(Op::Store, &[address, value], Arg::None);
+                draw.uops[store as usize].dtype = DType::Void;
+            }
+            draw.push(Op::EndRange, &[range], Arg::None);
+            draw.uops.last_mut().expect("a uop").dtype = DType::Void;
+            Linear { name: "E_2".to_string(), uops: draw.uops }
+        }
+    }
+
+    #[test]
+    fn permuted_accesses_have_the_same_elements() {
+        let target = Target::of("vectors");
+        let (mut load_count, mut store_count) = (0, 0);
+        for seed in 0..1000 {
+            let kernel = Draw::kernel(seed);
+            let run = |kernel: &Linear| {
+                let number = |at: i64| Some(Constant::int(DType::I32, (at * at).into()));
+                let mut memories = [vec![None; SIZE as usize], (0..SIZE).map(number).collect()];
+                let run = gradiff_eval::linear::run(kernel, &mut memories);
+                run.unwrap_or_else(|error| panic!("{seed}: {error}\n{kernel}"));
+                memories
+            };
+            let expected = run(&kernel);
+            let found = interleave(kernel.clone(), &target);
+            assert_eq!(run(&found), expected, "{seed}\n{kernel}\n{found}");
+            let uops = &found.uops;
+            let lanes_of_stored = |uop: &&Instruction| 1 < uops[uop.src[1] as usize].lanes;
+            load_count += uops.iter().filter(|uop| uop.op == Op::Load && 1 < uop.lanes).count();
+            let stores = uops.iter().filter(|uop| uop.op == Op::Store);
+            store_count += stores.filter(lanes_of_stored).count();
+        }
+        assert!(
+            1000 < load_count && 1000 < store_count,
+            "{load_count} loads, {store_count} stores"
+        );
+    }
+}

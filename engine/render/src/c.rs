@@ -129,6 +129,13 @@ impl Dialect for C {
         }
     }
 
+    /// gcc 12 turns `0.0f-x` into `-x`, which is -0.0 and not 0.0 for a zero, if the expression `x`
+    /// shows that it is never -0.0, such as a conversion of an integer. `x*-1.0f+0.0f` becomes
+    /// such a difference first. A variable shows nothing, and costs nothing.
+    fn names_operand_of_zero(&self) -> bool {
+        true
+    }
+
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
         c_vector::vectorize(dtype, lanes, src)
     }

@@ -136,6 +136,12 @@ pub(crate) trait Dialect {
     /// An elementwise op.
     fn alu(&self, alu: &Alu) -> Option<Text>;
 
+    /// Returns whether the other operand of a sum or difference of scalars with zero has to be a
+    /// name: for compilers that mistake the sign of such a result.
+    fn names_operand_of_zero(&self) -> bool {
+        false
+    }
+
     /// A vector of these lanes, or the splat of a single value.
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text>;
 

@@ -334,3 +334,29 @@ const F32_ODD_F64: &str = "  let nearest = f32(x);
   if (f64(nearest) == x || is_nan_f64(x) || (bits & 1u) != 0u) { return nearest; }
   return f32_from_bits(select(bits - 1u, bits + 1u, abs(f64(nearest)) < abs(x)));
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All exponents, with fractions of no bit, of one bit and of all bits.
+    #[test]
+    fn float_literals_are_normal_or_zero() {
+        for (dtype, fraction_bits) in [(DType::F16, 10), (DType::F32, 23), (DType::F64, 52)] {
+            let infinity = Constant::float(dtype, f64::INFINITY).bits() >> fraction_bits;
+            let single = (0..fraction_bits).map(|bit| 1 << bit);
+            let fractions: Vec<u64> = single.chain([0, (1 << fraction_bits) - 1]).collect();
+            for (exponent, fraction) in
+                (0..=infinity).flat_map(|exponent| fractions.iter().map(move |f| (exponent, *f)))
+            {
+                for sign in [0, 1 << (dtype.bits() - 1)] {
+                    let bits = sign | exponent << fraction_bits | fraction;
+                    let text = EXTENDED.constant(Constant::from_bits(dtype, bits)).unwrap().text;
+                    let is_literal = !text.contains("from_bits");
+                    let is_normal = 0 < exponent && exponent < infinity;
+                    assert_eq!(is_literal, is_normal || bits == 0, "{dtype} {bits:#x}: {text}");
+                }
+            }
+        }
+    }
+}

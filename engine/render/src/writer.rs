@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
             out: Code::default(),
             depth: 1,
             expressions: vec![Expression::default(); linear.uops.len()],
-            is_inline: find_inline(linear),
+            is_inline: find_inline(dialect, linear),
             is_wrapping: find_wrapping(linear),
             is_outer: find_outer(linear),
             copied: find_copied(dialect, linear),
@@ -507,8 +507,9 @@ fn find_outer(linear: &Linear) -> Vec<bool> {
 }
 
 /// Returns for each uop whether it is used exactly once, in the loop that it is in, by a uop that
-/// evaluates it immediately, with no assignment in between.
-fn find_inline(linear: &Linear) -> Vec<bool> {
+/// evaluates it immediately, with no assignment in between, and the language does not ask for a
+/// name.
+fn find_inline(dialect: &dyn Dialect, linear: &Linear) -> Vec<bool> {
     let count = linear.uops.len();
     // Innermost loop, and number of assignments so far.
     let mut scopes = vec![(0u32, 0u32); count];
@@ -528,13 +529,26 @@ fn find_inline(linear: &Linear) -> Vec<bool> {
         let innermost = loops.last().copied().unwrap_or(0);
         // An assignment reads its sources before it takes effect.
         let is_assign = u32::from(uop.op == Op::Assign);
+        let is_named = dialect.names_operand_of_zero() && is_sum_with_zero(linear, uop);
         scopes[position] = (innermost, assign_count);
         for source in uop.src.iter().map(|source| *source as usize).filter(|s| *s < count) {
             use_counts[source] += 1;
             let is_same_scope = scopes[source] == (innermost, assign_count - is_assign);
             // An index is evaluated later, by its loads and stores.
-            is_inline[source] &= is_same_scope && !(uop.op == Op::Index && assign_count != 0);
+            is_inline[source] &=
+                is_same_scope && !is_named && !(uop.op == Op::Index && assign_count != 0);
         }
     }
     is_inline.iter().zip(&use_counts).map(|(inline, count)| *inline && *count == 1).collect()
+}
+
+/// Returns whether a uop is a sum or difference of float scalars one of which is the constant zero,
+/// of either sign.
+fn is_sum_with_zero(linear: &Linear, uop: &Instruction) -> bool {
+    let is_zero = |source: &u32| match linear.uops.get(*source as usize).map(|uop| &uop.arg) {
+        Some(Arg::Const(value)) => value.to_float() == Some(0.0),
+        _ => false,
+    };
+    let is_sum = matches!(uop.op, Op::Add | Op::Sub) && uop.dtype.is_float() && uop.lanes == 1;
+    is_sum && uop.src.iter().any(is_zero)
 }

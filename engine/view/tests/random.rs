@@ -4,7 +4,7 @@ mod dice;
 mod model;
 
 use dice::Random;
-use gradiff_view::ShapeTracker;
+use gradiff_view::{Movement, ShapeTracker};
 use model::{Model, compare, each_index};
 
 fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
@@ -118,4 +118,74 @@ fn random_compositions_read_the_top_through_the_base() {
         let composed = base.compose(&top).unwrap();
         compare(&composed, &model).unwrap();
     }
+}
+
+/// An index of an axis: near an end, the middle or a power of two.
+fn position(random: &mut Random, size: i64) -> i64 {
+    let near = [0, size / 2, size - 1, 1 << random.below(62)][random.below(4) as usize];
+    near.saturating_add(random.below(5) - 2).clamp(0, size - 1)
+}
+
+/// Draws a movement of a shape of any size.
+fn huge_movement(random: &mut Random, shape: &[i64]) -> Movement {
+    let axis = random.below(shape.len() as i64) as usize;
+    match random.below(7) {
+        0 => Movement::Reshape(vec![shape.iter().product()]),
+        1 | 2 => {
+            let twos = i64::from(shape[axis].trailing_zeros());
+            let inner = 1 << random.below(twos + 1);
+            let mut split = shape.to_vec();
+            split.splice(axis..=axis, [shape[axis] / inner, inner]);
+            Movement::Reshape(split)
+        }
+        3 => {
+            let mut order: Vec<usize> = (0..shape.len()).collect();
+            order.rotate_left(axis);
+            Movement::Permute(order)
+        }
+        4 => {
+            let mut pads = vec![(0, 0); shape.len()];
+            pads[axis] = (position(random, i64::MAX / 2), position(random, 1 << 40));
+            Movement::Pad(pads)
+        }
+        5 => {
+            let range = |size: &i64| {
+                let (x, y) = (position(random, *size), position(random, *size));
+                (x.min(y), x.max(y) + 1)
+            };
+            Movement::Shrink(shape.iter().map(range).collect())
+        }
+        _ => Movement::Flip(shape.iter().map(|_| random.below(2) == 0).collect()),
+    }
+}
+
+/// Nothing overflows where sizes are close to 2^63: what cannot be merged is left.
+#[test]
+fn random_chains_of_huge_sizes_read_the_same() {
+    let (mut simplified, mut refused) = (0, 0);
+    for seed in 1..=20_000 {
+        let mut random = Random::new(2_000_000 + seed);
+        let bits = [62, 31, 20][random.below(3) as usize];
+        let from: Vec<i64> = (0..62 / bits).map(|_| 1 << (bits - random.below(4))).collect();
+        let mut tracker = ShapeTracker::from_shape(&from).expect("less than 2^63 elements");
+        let mut plain = tracker.clone();
+        for _ in 0..1 + random.below(10) {
+            let movement = huge_movement(&mut random, plain.shape());
+            match (tracker.apply(&movement, true), plain.apply(&movement, false)) {
+                (Ok(moved), Ok(moved_plain)) => (tracker, plain) = (moved, moved_plain),
+                // A view is refused whose indices would not fit, though another one's would.
+                _ => refused += 1,
+            }
+        }
+        let simple = plain.simplify();
+        simplified += usize::from(simple.views().len() < plain.views().len());
+        for _ in 0..16 {
+            let shape = plain.shape().iter();
+            let index: Vec<i64> = shape.map(|size| position(&mut random, *size)).collect();
+            let element = plain.locate(&index);
+            assert_eq!(tracker.locate(&index), element, "{index:?} of {tracker}, once {plain}");
+            assert_eq!(simple.locate(&index), element, "{index:?} of {simple}, once {plain}");
+        }
+    }
+    assert!(simplified > 2_000 && refused > 100, "{simplified} simplified, {refused} refused");
 }

@@ -73,6 +73,22 @@ fn error_names_the_unsupported_type() {
     assert_eq!(error.to_string(), expected);
 }
 
+/// Bits are taken for a value of the same number of bits, and never for a bool or from one.
+#[test]
+fn bitcasts_to_other_widths_are_refused() {
+    let dtypes = || DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void);
+    for (from, to) in dtypes().flat_map(|from| dtypes().map(move |to| (from, to))) {
+        let mut kernel = elementwise(Op::Cast, &[from], to, 1);
+        let cast = kernel.uops.iter_mut().find(|uop| uop.op == Op::Cast).expect("a cast");
+        cast.op = Op::Bitcast;
+        let is_legal = from.bits() == to.bits() && ![from, to].contains(&DType::Bool);
+        for language in LANGUAGES.iter().filter(|_| from != to && !is_legal) {
+            let text = (language.render)(&kernel);
+            assert!(text.is_err(), "{}, {from} to {to}: {text:?}", language.name);
+        }
+    }
+}
+
 /// The kernels that a target promises have a text: in its types, in its longest vectors. C has no
 /// fixed target.
 #[test]

@@ -196,6 +196,18 @@ fn memory_may_be_in_two_slots_that_are_read() {
     check(&kernel, &[&input, &input], &ints(DType::I32, &[6, 8]));
 }
 
+/// `data0[0] = 7`, with local arrays of these numbers and sizes.
+fn with_locals(arrays: &[(usize, i64)]) -> Linear {
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I32, 1);
+    for (number, size_elements) in arrays {
+        b.local(*number, DType::I32, *size_elements);
+    }
+    let [zero, seven] = [0, 7].map(|value| b.int(value));
+    b.store(output, zero, None, seven);
+    Linear { name: "E_1".to_owned(), uops: b.uops }
+}
+
 #[test]
 fn malformed_kernels_are_errors() {
     let mut open = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
@@ -209,14 +221,16 @@ fn malformed_kernels_are_errors() {
     of_float.uops[store].op = Op::Xor;
     of_float.uops[store].src = [load, load].into_iter().collect();
     of_float.uops[store + 1].src[1] = store as u32;
+    let twice = with_locals(&[(0, 4), (1, 4), (0, 8)]);
+    let [large, negative] = [1 << 40, -1].map(|size| with_locals(&[(0, 4), (1, size)]));
     for name in ["interp", "jit"] {
-        for kernel in [&open, &forward, &of_float] {
+        for kernel in [&open, &forward, &of_float, &twice, &large, &negative] {
             let refused = device(name).unwrap().compile_checked(&[kernel]);
             assert!(refused.is_err(), "{name}\n{kernel}");
         }
         // The device works after a refused kernel.
         let good = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
-        device(name).unwrap().compile_checked(&[&good]).unwrap();
+        device(name).unwrap().compile_checked(&[&good, &with_locals(&[(0, 4), (1, 8)])]).unwrap();
     }
     for kernel in [&forward, &of_float] {
         assert!(device("c").unwrap().compile_checked(&[kernel]).is_err(), "c\n{kernel}");

@@ -7,6 +7,7 @@ use gradiff_runtime::{Memory, device};
 use gradiff_skip::or_skip;
 
 /// A kernel and its inputs.
+#[derive(Clone)]
 struct Case {
     expression: Expression,
     /// A list for each input, all of the same length.
@@ -198,6 +199,41 @@ fn choices() -> Vec<Case> {
     cases
 }
 
+/// Sums and differences with a zero of either sign, of operands that are zero themselves and from
+/// whose form a compiler may infer their sign.
+fn zeros() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let apply = |op: Op, to: DType, sources: &[&Expression]| {
+        Expression::Apply(op, to, sources.iter().map(|s| (*s).clone()).collect())
+    };
+    for from in DType::ALL.into_iter().filter(|from| *from != DType::Void) {
+        for to in [DType::F32, DType::F64] {
+            let constant = |value: f64| Expression::Const(Constant::float(to, value));
+            let x = Expression::Input(0, from);
+            let x = if from == to { x } else { apply(Op::Cast, to, &[&x]) };
+            let is_less = apply(Op::CmpLt, DType::Bool, &[&x, &constant(0.0)]);
+            let operands = [
+                apply(Op::Neg, to, &[&x]),
+                apply(Op::Mul, to, &[&x, &constant(-1.0)]),
+                apply(Op::Where, to, &[&is_less, &constant(-1.0), &constant(0.0)]),
+                apply(Op::Where, to, &[&is_less, &apply(Op::Neg, to, &[&x]), &x]),
+                x,
+            ];
+            for (x, zero) in operands.iter().flat_map(|x| [(x, 0.0), (x, -0.0)]) {
+                let zero = constant(zero);
+                let sums = [
+                    apply(Op::Add, to, &[x, &zero]),
+                    apply(Op::Sub, to, &[x, &zero]),
+                    apply(Op::Sub, to, &[&zero, x]),
+                ];
+                let case = |expression| Case { expression, inputs: tuples(&[from]) };
+                cases.extend(sums.map(case));
+            }
+        }
+    }
+    cases
+}
+
 fn expected(case: &Case, number: usize) -> Option<Constant> {
     let inputs: Vec<Constant> = case.inputs.iter().map(|list| list[number]).collect();
     case.expression.evaluate(&inputs)
@@ -283,7 +319,7 @@ fn check(device_name: &str, is_heavy: bool, lanes: u8) {
 /// Checks the cases that a predicate selects by number and case.
 fn check_some(device: &str, is_heavy: bool, lanes: u8, is_selected: impl Fn(usize, &Case) -> bool) {
     let mut cases: Vec<Case> =
-        [single_ops(), constant_ops(), nested_ops(), choices()].into_iter().flatten().collect();
+        [single_ops(), constant_ops(), nested_ops(), choices(), zeros()].concat();
     for list in cases.iter_mut().flat_map(|case| &mut case.inputs) {
         list.resize(list.len().next_multiple_of(lanes.into()), list[0]);
     }
@@ -323,8 +359,18 @@ fn opencl_every_op_has_its_meaning() {
     }
 }
 
-/// Runs if there is an adapter, for the types that it has and without functions, whose accuracy
-/// WGSL does not specify.
+/// Returns whether a case is one of [`zeros`].
+fn is_sum_with_zero(case: &Case) -> bool {
+    let is_zero = |source: &Expression| match source {
+        Expression::Const(value) => value.to_float() == Some(0.0),
+        _ => false,
+    };
+    let Expression::Apply(op, _, sources) = &case.expression else { return false };
+    matches!(op, Op::Add | Op::Sub) && sources.iter().any(is_zero)
+}
+
+/// Runs if there is an adapter, for the types that it has, without functions, whose accuracy WGSL
+/// does not specify, and without sums with zero, whose sign it lets drivers ignore.
 fn check_wgsl(name: &str) {
     let Some(device) = or_skip(name, device(name)) else { return };
     let copy = |dtype| {
@@ -345,6 +391,7 @@ fn check_wgsl(name: &str) {
     check_some(name, false, 1, |_, case| {
         let Expression::Apply(op, to, _) = &case.expression else { return false };
         !matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow)
+            && !is_sum_with_zero(case)
             && is_supported(*to)
             && case.inputs.iter().all(|list| is_supported(list[0].dtype()))
     });
