@@ -25,6 +25,9 @@ pub struct Thresholds {
     /// Elements of a reduction to one element from which on it is divided into two kernels on
     /// devices with groups.
     pub split_elements: i64,
+    /// Elements of a row up to which several reductions of it share a kernel on devices with groups,
+    /// so that the rows of all groups that run together stay in the cache.
+    pub shared_row_elements: i64,
     /// Elements of the output up to which a reduction is divided among the threads of a group.
     pub group_reduce_elements: i64,
     /// Iterations of output loops that must be left for threads when each thread runs several.
@@ -51,6 +54,7 @@ impl Thresholds {
         pack_row_elements: 256,
         padding_reuse: 8,
         split_elements: 1 << 15,
+        shared_row_elements: 1 << 14,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
         cache_min_additions: 12,
@@ -69,6 +73,7 @@ impl Thresholds {
         pack_row_elements: 4,
         padding_reuse: 2,
         split_elements: 16,
+        shared_row_elements: 64,
         group_reduce_elements: 16,
         group_iterations_left: 8,
         cache_min_additions: 1,

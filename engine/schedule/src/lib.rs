@@ -52,6 +52,8 @@ pub struct Options {
     /// True if reductions over the same rows share a kernel, together with the elementwise ops that
     /// combine their results with the rows.
     pub rows: bool,
+    /// True if the threads of a group share a row of such a kernel, which must not be long then.
+    pub shared_rows: bool,
     /// True if long reductions to few elements are divided into two kernels, which sums floats in
     /// another order.
     pub split: bool,
@@ -66,13 +68,29 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns these options with packing and row kernels enabled if the target is a CPU with
-    /// vectors, and split reductions and repeated casts if it has groups of threads; disabled
+    /// Returns these options with packing enabled if the target is a CPU with vectors, split
+    /// reductions and repeated casts if it has groups of threads, and row kernels for both; disabled
     /// otherwise.
     pub fn suited(self, target: &Target) -> Options {
         let (has_vectors, has_groups) = (target.is_vector_cpu(), target.groups.is_some());
-        let (pack, rows) = (has_vectors, has_vectors);
-        Options { pack, rows, split: has_groups, widens_again: has_groups, ..self }
+        let (pack, rows) = (has_vectors, has_vectors || has_groups);
+        Options {
+            pack,
+            rows,
+            shared_rows: has_groups,
+            split: has_groups,
+            widens_again: has_groups,
+            ..self
+        }
+    }
+
+    /// Returns the most elements of a row of a kernel of several reductions, if they are enabled.
+    pub(crate) fn longest_row(&self) -> Option<i64> {
+        let longest = match self.shared_rows {
+            true => self.thresholds.shared_row_elements,
+            false => i64::MAX,
+        };
+        self.rows.then_some(longest)
     }
 }
 
@@ -83,6 +101,7 @@ impl Default for Options {
             merge_views: true,
             pack: false,
             rows: false,
+            shared_rows: false,
             split: false,
             wide_products: true,
             widens_again: false,

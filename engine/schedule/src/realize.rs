@@ -63,7 +63,7 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
     let indices = viewed.order.iter().filter_map(index_of_gather).cloned().collect();
     let mut chooser = Chooser {
         realized,
-        rows: options.rows,
+        rows: options.longest_row(),
         widens_again: options.widens_again,
         indices,
         ..Chooser::default()
@@ -161,8 +161,8 @@ enum Kernels {
 struct Chooser {
     /// The nodes that get a buffer.
     realized: FxHashSet<UOp>,
-    /// [`Options::rows`].
-    rows: bool,
+    /// The most elements of a row of a row kernel, if they are enabled.
+    rows: Option<i64>,
     /// [`Options::widens_again`].
     widens_again: bool,
     /// The indices of gathers, each a view that repeats them along the gathered axis.
@@ -230,7 +230,9 @@ impl Chooser {
     /// of a reduction along its rows.
     fn is_broadcast(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
         let reductions = self.reductions.get(base);
-        self.rows && reductions.is_some_and(|reductions| reductions.is_broadcast_by(tracker))
+        reductions.is_some_and(|reductions| {
+            reductions.are_short(self.rows) && reductions.is_broadcast_by(tracker)
+        })
     }
 
     /// Returns the chain that a source adds to its user: a single load if the source has a buffer.
@@ -355,7 +357,8 @@ impl Chooser {
             let Some(below) = self.reductions_below(src) else { continue };
             let next = match (node.op(), node.arg()) {
                 (Op::View, Arg::View(tracker)) => below.viewed(tracker, self.rows),
-                (Op::ReduceAxis, _) => below.reduced_by(node).filter(|_| self.rows),
+                (Op::ReduceAxis, _) if below.are_short(self.rows) => below.reduced_by(node),
+                (Op::ReduceAxis, _) => None,
                 _ => below.union(fused.as_ref(), self.rows),
             };
             match next {

@@ -28,12 +28,16 @@ impl FusedReductions {
     }
 
     /// Returns the reductions that are fused with a view of the node; `None` if the view cannot be
-    /// in the same kernel. `rows` says whether row kernels are enabled.
-    pub(crate) fn viewed(&self, tracker: &ShapeTracker, rows: bool) -> Option<FusedReductions> {
+    /// in the same kernel. `rows` are the most elements of a row in row kernels, if they are enabled.
+    pub(crate) fn viewed(
+        &self,
+        tracker: &ShapeTracker,
+        rows: Option<i64>,
+    ) -> Option<FusedReductions> {
         if !self.is_broadcast && views::is_reshape(tracker, &self.reductions[0]) {
             return Some(self.clone());
         }
-        let is_broadcast = rows && self.is_broadcast_by(tracker);
+        let is_broadcast = self.are_short(rows) && self.is_broadcast_by(tracker);
         is_broadcast.then(|| FusedReductions { is_broadcast: true, ..self.clone() })
     }
 
@@ -50,7 +54,7 @@ impl FusedReductions {
             return None;
         }
         let row = FusedReductions { is_broadcast: false, ..self.clone() };
-        row.union(Some(&FusedReductions::of(reduction)), true)
+        row.union(Some(&FusedReductions::of(reduction)), Some(i64::MAX))
     }
 
     /// Returns the union with the reductions that are fused with another source of the same node;
@@ -58,7 +62,7 @@ impl FusedReductions {
     pub(crate) fn union(
         &self,
         sibling: Option<&FusedReductions>,
-        rows: bool,
+        rows: Option<i64>,
     ) -> Option<FusedReductions> {
         let Some(sibling) = sibling else { return Some(self.clone()) };
         let mut union = self.clone();
@@ -66,9 +70,18 @@ impl FusedReductions {
         union.reductions.extend(sibling.reductions.iter().filter(is_new).cloned());
         let is_single = union.reductions.len() == 1;
         let has_same_rows = || have_same_rows(&self.reductions[0], &sibling.reductions[0]);
-        let is_row_kernel = || rows && has_same_rows() && union.fits();
+        let is_row_kernel = || union.are_short(rows) && has_same_rows() && union.fits();
         let fits = self.is_broadcast == sibling.is_broadcast && (is_single || is_row_kernel());
         fits.then_some(union)
+    }
+
+    /// Returns whether rows have at most so many elements; false if row kernels are disabled.
+    pub(crate) fn are_short(&self, most: Option<i64>) -> bool {
+        let row = || {
+            let shape = shape_of(&self.reductions[0].src()[0]);
+            axes(&self.reductions[0]).iter().map(|axis| shape[*axis as usize])
+        };
+        most.is_some_and(|most| row().fold(1, i64::saturating_mul) <= most)
     }
 
     /// Returns whether there are few enough reductions, with few enough loops, for a kernel.

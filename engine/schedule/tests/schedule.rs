@@ -36,6 +36,7 @@ const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Optio
         merge_views,
         pack,
         rows,
+        shared_rows: false,
         split: false,
         wide_products: true,
         widens_again: false,
@@ -493,6 +494,22 @@ fn factors_of_packed_halves_are_converted_once() {
     assert_eq!(types(PACKED), [vec![wide, half], vec![wide, half], vec![wide, wide, wide]]);
     // Rounded products have factors of 16 bits.
     assert_eq!(types(Options { wide_products: false, ..PACKED }), [vec![wide, half, half]]);
+}
+
+#[test]
+fn shared_rows_are_short() {
+    let wide = |sum: &UOp, size: i64| expand(sum, &[3, size]);
+    let kernels = |size: i64, shared_rows: bool| {
+        let a = f32s(&[3, size]);
+        let centred = binary(Op::Sub, &a, &wide(&reduce(Op::Add, &a, &[1]), size));
+        let scaled = binary(Op::Mul, &centred, &wide(&reduce(Op::Max, &centred, &[1]), size));
+        let options = Options { rows: true, shared_rows, ..Options::default() };
+        let options = Options { thresholds: Thresholds::SMALL, ..options };
+        schedule(std::slice::from_ref(&scaled), &options).unwrap().items.len()
+    };
+    let longest = Thresholds::SMALL.shared_row_elements;
+    assert_eq!([longest, longest + 1].map(|size| kernels(size, true)), [1, 3]);
+    assert_eq!(kernels(longest + 1, false), 1);
 }
 
 #[test]

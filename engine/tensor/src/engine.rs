@@ -162,7 +162,9 @@ impl Engine {
         let is_strict = self.kernel.rewrite.mode == Mode::Strict;
         let wide_products = self.schedule.wide_products && !is_strict;
         let split = self.schedule.split && !is_strict;
-        gradiff_schedule::Options { wide_products, split, ..self.schedule }
+        // Threads share the rows of a kernel in another order.
+        let rows = self.schedule.rows && !(is_strict && self.target.groups.is_some());
+        gradiff_schedule::Options { wide_products, split, rows, ..self.schedule }
     }
 
     /// Schedules and lowers nodes.

@@ -3,6 +3,7 @@
 use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
 
 use super::legal::{check, padded_size};
+use super::limits::shared_threads;
 use super::loop_info::Loop;
 use super::loops::{Loops, loops};
 use super::replace::{Replacement, replace, split};
@@ -40,6 +41,10 @@ pub(super) fn apply_to(
     };
     let amount = if opt.amount == 0 { info.size } else { opt.amount };
     let new = |kind| range(amount, info.range.dtype(), kind, next_number);
+    let threads = |kind| match shared_threads(loops, info, amount) {
+        Some(shared) => shared.range.clone(),
+        None => new(kind),
+    };
     let replacement = match opt.op {
         OptOp::Upcast if info.is_reduced => {
             let new = new(AxisKind::Upcast);
@@ -50,9 +55,9 @@ pub(super) fn apply_to(
         OptOp::Upcast => split(info, &new(AxisKind::Upcast), amount, false),
         OptOp::Unroll => split(info, &new(AxisKind::Unroll), amount, false),
         OptOp::Thread => split(info, &new(AxisKind::Thread), amount, true),
-        OptOp::Local => split(info, &new(AxisKind::Local), amount, false),
-        OptOp::Group => split(info, &new(AxisKind::Group), amount, false),
-        OptOp::GroupTop => split(info, &new(AxisKind::Group), amount, true),
+        OptOp::Local => split(info, &threads(AxisKind::Local), amount, false),
+        OptOp::Group => split(info, &threads(AxisKind::Group), amount, false),
+        OptOp::GroupTop => split(info, &threads(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, info, amount),
         OptOp::Overlap => return shift_inwards(root, info, amount),
         OptOp::Stage => return stage::apply(root, loops, info, amount, setting),

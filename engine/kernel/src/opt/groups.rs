@@ -3,7 +3,8 @@
 //!
 //! Each thread reduces its part, stores the result into its element of a local array and waits at a
 //! barrier; then each thread reduces all elements. If they are many it does so in two steps, with a
-//! second array between them. One of the threads stores the final result.
+//! second array between them. One of the threads stores the final result, or each stores the part of
+//! a row to which it is broadcast.
 
 use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Sources, UOp};
 
@@ -23,6 +24,7 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
     if loops.stores != 1 {
         return Ok(root.clone());
     }
+    let rows = broadcast_loops(root, &loops)?;
     let has_group = loops.has(AxisKind::Group);
     let root = if has_group { reduce_in_local_memory(root, &loops)? } else { root.clone() };
     let has_warp = loops.has(AxisKind::Warp);
@@ -33,13 +35,29 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
             let local = range(info.size, info.range.dtype(), AxisKind::Local, innermost);
             Some(Replacement::range(info, local))
         }
-        AxisKind::Loop if info.is_output && !info.is_reduced => {
+        AxisKind::Loop if info.is_output && !info.is_reduced && rows & info.bit == 0 => {
             Some(Replacement::of_kind(info, AxisKind::Global))
         }
         _ => None,
     };
     let root = replace(&root, &loops.list.iter().filter_map(launched).collect::<Vec<_>>())?;
     super::grid::limit(&root, groups)
+}
+
+/// Returns the output loops (bits) along which the threads of a reduction store what its result is
+/// broadcast to. They remain loops of a thread, so that the reduction runs once.
+fn broadcast_loops(root: &UOp, loops: &Loops) -> Result<u64, Error> {
+    let shared = loops.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
+    let shared: Vec<&Loop> = shared.filter(|info| info.is_output).collect();
+    if shared.is_empty() {
+        return Ok(0);
+    }
+    let free = Free::of(root)?;
+    let numbers = shared.iter().flat_map(|info| &info.reductions);
+    let used = numbers
+        .fold(0, |bits, (number, _)| bits | free.of_node(&loops.reductions[*number].src()[0]));
+    let is_output = |info: &&Loop| info.is_output && !info.is_reduced && used & info.bit == 0;
+    Ok(loops.list.iter().filter(is_output).fold(0, |bits, info| bits | info.bit))
 }
 
 /// Makes the reductions over ranges of groups use local memory.
@@ -70,10 +88,10 @@ fn reduce_in_local_memory(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
         let dims: Vec<&Loop> = own_upcast.chain(&threads).copied().collect();
         Ok(reducer.reduce(&node, &over, &dims))
     })?;
-    // All threads have the result; the first one stores it.
+    // All threads have the result; the first one stores it, unless they store different elements.
     let dtype = groups[0].range.dtype();
     let is_first = |info: &&Loop| UOp::binary(Op::CmpLt, info.range.clone(), UOp::int(dtype, 1));
-    let gate = groups.iter().map(is_first);
+    let gate = groups.iter().filter(|info| !info.is_output).map(is_first);
     let gate = gate.reduce(|x, y| UOp::binary(Op::And, x, y));
     let stores: Vec<UOp> = root.src().iter().map(|store| gated(store, gate.as_ref())).collect();
     Ok(root.with_src(stores))

@@ -23,6 +23,18 @@ pub(super) fn groups_of(loops: &Loops, setting: Setting<'_>) -> Result<Groups, S
     if loops.stores == 1 { Ok(groups) } else { Err("the kernel has several stores".to_owned()) }
 }
 
+/// Returns the threads among which a loop is divided, if they are those of a reduction already: as
+/// many as `amount`, and nothing depends on both loops. Then adjacent threads compute the rows of
+/// several reductions, and the elements of a row that the results are broadcast to.
+pub(super) fn shared_threads<'a>(loops: &'a Loops, info: &Loop, amount: i64) -> Option<&'a Loop> {
+    loops.list.iter().find(|threads| {
+        threads.axis.kind == AxisKind::Group
+            && threads.size == amount
+            && threads.range.dtype() == info.range.dtype()
+            && threads.is_independent(info)
+    })
+}
+
 /// Checks that `amount` iterations of a loop may get this kind within the group limits.
 pub(super) fn fits(
     loops: &Loops,
@@ -51,7 +63,10 @@ pub(super) fn fits(
     let order = |kind: AxisKind, number: i64| (kind == AxisKind::Warp, number);
     let mut sizes: Vec<((bool, i64), i64)> =
         threads.map(|info| (order(info.axis.kind, info.axis.number), info.size)).collect();
-    sizes.extend(is_thread(kind).then_some((order(kind, loops.next_number()), amount)));
+    let is_new = !matches!(kind, AxisKind::Local | AxisKind::Group)
+        || shared_threads(loops, info, amount).is_none();
+    let added = (order(kind, loops.next_number()), amount);
+    sizes.extend((is_thread(kind) && is_new).then_some(added));
     sizes.sort_unstable();
     let count: i64 = sizes.iter().map(|(_, size)| size).product();
     if groups.threads < count {

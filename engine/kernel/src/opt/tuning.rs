@@ -30,6 +30,8 @@ pub(crate) const GROUP_THREADS: i64 = 256;
 pub(crate) const SIMD: i64 = 32;
 /// Shortest reduction that is divided among threads though there are outputs enough.
 pub(crate) const DIVIDED_MIN: i64 = 64;
+/// Shortest row that threads share in a kernel of several reductions.
+pub(crate) const SHARED_MIN: i64 = 16;
 /// Rows beyond which a reduction of contiguous elements is divided among [`SIMD`] threads only, and
 /// a group reduces several rows.
 pub(crate) const MANY_ROWS: i64 = 1 << 15;

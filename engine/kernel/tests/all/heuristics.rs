@@ -1,7 +1,7 @@
 //! The opts that the heuristics choose for typical kernels, which must not change their results.
 
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::{Constant, DType, Instruction, Linear, Op, Target, UOp};
+use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op, Target, UOp};
 use gradiff_kernel::{Options, Strategy, stages};
 use gradiff_view::ShapeTracker;
 
@@ -117,6 +117,20 @@ fn windows(columns: i64, target: &'static str) -> Case {
     Case { ast, sizes: [columns, size].map(|size| size as usize).to_vec(), target }
 }
 
+/// Makes rows minus their sums, or the largest of what is the same then, for each row.
+fn centered(rows: i64, columns: i64, is_reduced: bool, target: &'static str) -> Case {
+    let value = load(DType::F32, 1, rows * columns, plain(&[rows, columns]));
+    let wide = plain(&[rows, 1]).expand(&[rows, columns]).expect("rows");
+    let sum = reduce(Op::Add, value.clone(), &[1]);
+    let sum = UOp::new(Op::View, DType::F32, [sum], Arg::View(wide));
+    let centered = UOp::binary(Op::Sub, value, sum);
+    let (ast, size) = match is_reduced {
+        true => (sink(reduce(Op::Max, centered, &[1]), &[rows, 1]), rows),
+        false => (sink(centered, &[rows, columns]), rows * columns),
+    };
+    Case { ast, sizes: vec![size as usize, (rows * columns) as usize], target }
+}
+
 /// Makes the convolution of a padded row with filters of size three; transposed, with a row of the
 /// result for each filter.
 fn convolution(columns: i64, filters: i64, is_transposed: bool) -> Case {
@@ -149,6 +163,11 @@ fn opts_of_typical_kernels() {
         ("100 is no multiple of 8", "matvec 64x100", matvec(64, 100, "cuda")),
         ("elements share loads", "matmul 128x24x128", matmul(128, 128, 24, "cuda")),
         ("the same", "matmul 128x24x128", matmul(128, 128, 24, "wgsl")),
+        ("threads share a row", "centre 8x1024", centered(8, 1024, false, "cuda")),
+        ("a row of 1021 is padded", "centre 3x1021", centered(3, 1021, false, "cuda")),
+        ("few threads for each row", "centre 24x64", centered(24, 64, false, "wgsl")),
+        ("two reductions of a row", "rows 24x64", centered(24, 64, true, "cuda")),
+        ("a row is too short", "centre 24x15", centered(24, 15, false, "cuda")),
         ("as vectors where they are loaded", "turn 64x128", transposed(64, 128, "cuda")),
         ("too few for vectors", "turn 12x20", transposed(12, 20, "cuda")),
         ("windows overlap", "windows 8192", windows(8192, "cuda")),

@@ -398,7 +398,9 @@ impl BackendRow {
         };
         if self.opts == Opts::Heuristic {
             configuration.schedule = configuration.schedule.suited(&configuration.target);
-            configuration.schedule.split &= self.mode != Mode::Strict;
+            let is_strict = self.mode == Mode::Strict;
+            configuration.schedule.split &= !is_strict;
+            configuration.schedule.rows &= !is_strict || configuration.target.groups.is_none();
         }
         configuration.target.thresholds = self.thresholds;
         configuration.schedule.thresholds = self.thresholds;

@@ -13,14 +13,17 @@ use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
     DIVIDED_MIN, ELEMENTS_PER_THREAD, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX,
     GROUP_UNROLL_PART, LARGE_TILE, LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS,
-    PADDED_MIN, SIMD, STAGED_DEPTH, STAGED_MIN, TILE_COLUMNS, TILES_PER_DEVICE, UPCAST_VALUES,
-    WARP_STEPS_MIN, WHOLE_MAX, WINDOWS_PER_THREAD,
+    PADDED_MIN, SHARED_MIN, SIMD, STAGED_DEPTH, STAGED_MIN, TILE_COLUMNS, TILES_PER_DEVICE,
+    UPCAST_VALUES, WARP_STEPS_MIN, WHOLE_MAX, WINDOWS_PER_THREAD,
 };
 use crate::opt::{Loop, Loops, Matmul, OptOp};
 
 /// Chooses the opts for a device with groups.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     if use_tensor_cores(optimizer)? || stage_product(optimizer)? {
+        return Ok(());
+    }
+    if share_rows(optimizer)? {
         return Ok(());
     }
     let threads = divide_reduction(optimizer)?;
@@ -57,6 +60,111 @@ fn leaves_enough(optimizer: &Optimizer<'_>, amount: i64) -> bool {
     let threshold = optimizer.setting.target.thresholds.group_iterations_left;
     let needed = threshold.min(threads.saturating_mul(LEFT_PER_THREAD));
     needed <= iterations_left(&optimizer.loops) / amount
+}
+
+/// Divides the rows of a kernel among the threads of a group: its reductions, if they are several
+/// or are broadcast along the output, and that output. Returns whether there are such rows.
+fn share_rows(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
+    let Some(loops) = row_loops(&optimizer.loops) else { return Ok(false) };
+    let accesses = Accesses::of(&optimizer.root)?;
+    let loads = || accesses.list.iter().filter(|access| !access.is_store);
+    let adjacent = |info: &&Loop| loads().any(|load| load.stride(&info.range) == Some(1));
+    let lanes = match loops.reduced.iter().all(adjacent) {
+        true => accesses.lanes(optimizer, &loops.reduced[0].range),
+        false => 1,
+    };
+    let row = loops.reduced[0].size;
+    let is_row = |info: &Loop| Some(info.axis.number) == loops.output.map(|info| info.axis.number);
+    let outputs = optimizer.loops.list.iter().filter(is_output);
+    let others: Vec<&Loop> = outputs.filter(|info| !is_row(info)).collect();
+    let rows = others.iter().map(|info| info.size).fold(1, i64::saturating_mul);
+    let parts = RowParts::of(row, rows, lanes);
+    // Few threads for each of several rows.
+    let beside = others.last().filter(|_| parts.threads <= SIMD);
+    let beside =
+        beside.map(|info| (info.axis.number, largest_divisor(info.size, GROUP_THREADS / SIMD)));
+    let reduced = loops.reduced.iter().map(|info| (info.axis.number, OptOp::Unroll, OptOp::Group));
+    let output = loops.output.map(|info| (info.axis.number, OptOp::Upcast, OptOp::Local));
+    let loops: Vec<(i64, OptOp, OptOp)> = reduced.chain(output).collect();
+    let before = optimizer.clone();
+    let mut is_shared = true;
+    if let Some((number, amount)) = beside {
+        optimizer.add(OptOp::Local, number, amount)?;
+    }
+    let is_padded = row % (parts.threads * parts.vector) != 0;
+    for (number, vectors, _) in &loops {
+        if is_padded {
+            is_shared &= optimizer.add(OptOp::PadTo, *number, parts.threads * parts.vector)?;
+        }
+        // Threads that store several elements, but no vector, would store them far apart.
+        let is_stored = *vectors == OptOp::Upcast;
+        if parts.vector != 1 && !(is_padded && is_stored) {
+            is_shared &= optimizer.add(*vectors, *number, parts.vector)?;
+        }
+    }
+    for (number, _, threads) in loops {
+        is_shared &= optimizer.add(threads, number, parts.threads)?;
+    }
+    if !is_shared {
+        *optimizer = before;
+    }
+    Ok(is_shared)
+}
+
+/// The loops along the rows of a kernel, all of one size: that of each reduction, at least one, and
+/// that of the output, if the results are broadcast along it.
+struct RowLoops<'a> {
+    reduced: Vec<&'a Loop>,
+    output: Option<&'a Loop>,
+}
+
+/// Returns the loops along rows, if there are several.
+fn row_loops(loops: &Loops) -> Option<RowLoops<'_>> {
+    let longest = |number: usize| {
+        let is_over = |info: &&Loop| info.reductions.iter().any(|(known, _)| *known == number);
+        let reduced = loops.list.iter().filter(is_reduced).filter(is_over);
+        reduced.max_by_key(|info| (info.size, info.axis.number))
+    };
+    let mut reduced: Vec<&Loop> =
+        (0..loops.reductions.len()).map(longest).collect::<Option<_>>()?;
+    reduced.sort_by_key(|info| info.axis.number);
+    reduced.dedup_by_key(|info| info.axis.number);
+    let size = reduced.first()?.size;
+    let is_same = |info: &Loop, other: &&Loop| other.size == size && other.is_independent(info);
+    let is_row =
+        |info: &&Loop| info.size == size && reduced.iter().all(|other| is_same(info, other));
+    let output = loops.list.iter().filter(is_output).filter(is_row).last();
+    let are_apart = reduced
+        .iter()
+        .enumerate()
+        .all(|(at, info)| reduced[..at].iter().all(|other| is_same(info, other)));
+    let is_shared = are_apart && (output.is_some() || 1 < reduced.len());
+    (SHARED_MIN <= size && is_shared).then_some(RowLoops { reduced, output })
+}
+
+/// The parts of a row of contiguous elements that a group reads: threads, each of which reads
+/// vectors.
+struct RowParts {
+    threads: i64,
+    vector: i64,
+}
+
+impl RowParts {
+    /// Divides a row, given the number of rows and the lanes of a vector. The parts divide the row,
+    /// or it is to be padded to a multiple of them.
+    fn of(row: i64, rows: i64, lanes: i64) -> RowParts {
+        let is_wide = MANY_ROWS < rows || row < GROUP_THREADS * 2;
+        let amounts: &[i64] =
+            if is_wide { &[SIMD, 16] } else { &[GROUP_THREADS, 128, 64, SIMD, 16] };
+        let vector = divisor(row, lanes).unwrap_or(1);
+        if let Some(threads) = amounts.iter().find(|amount| row % (vector * **amount) == 0) {
+            return RowParts { threads: *threads, vector };
+        }
+        let threads = amounts[0];
+        let block = threads * GROUP_UNROLL_PART;
+        let is_long = 8 * padded_size(row, block) <= 9 * row;
+        RowParts { threads, vector: if is_long { GROUP_UNROLL_PART } else { 1 } }
+    }
 }
 
 /// Divides a reduction among threads; returns the number of threads.
@@ -99,27 +207,20 @@ fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
 /// Divides a reduction of contiguous elements among adjacent threads, each of which loads vectors:
 /// among a few for each of several rows if there are many rows, else among all of a group.
 fn divide_rows(optimizer: &mut Optimizer<'_>, reduced: &Loop, lanes: i64) -> Result<i64, Error> {
-    let rows = iterations_left(&optimizer.loops);
-    let number = reduced.axis.number;
-    let is_wide = MANY_ROWS < rows || reduced.size < GROUP_THREADS * 2;
-    let amounts: &[i64] = if is_wide { &[SIMD, 16] } else { &[GROUP_THREADS, 128, 64, SIMD, 16] };
-    let mut vector = divisor(reduced.size, lanes).unwrap_or(1);
-    let divides = |amount: &&i64| reduced.size % (vector * **amount) == 0;
-    if !amounts.iter().any(|amount| divides(&amount)) {
-        let block = amounts[0] * GROUP_UNROLL_PART;
-        let is_long = 8 * padded_size(reduced.size, block) <= 9 * reduced.size;
-        let block = if is_long { block } else { amounts[0] };
-        if optimizer.add(OptOp::PadTo, number, block)? {
-            vector = block / amounts[0];
-        }
+    let (number, rows) = (reduced.axis.number, iterations_left(&optimizer.loops));
+    let parts = RowParts::of(reduced.size, rows, lanes);
+    if reduced.size % (parts.threads * parts.vector) != 0 {
+        optimizer.add(OptOp::PadTo, number, parts.threads * parts.vector)?;
     }
-    if vector != 1 {
-        optimizer.add(OptOp::Unroll, number, vector)?;
+    if parts.vector != 1 {
+        optimizer.add(OptOp::Unroll, number, parts.vector)?;
     }
-    let Some(threads) = optimizer.add_first_legal(OptOp::Group, number, amounts)? else {
+    let halves = std::iter::successors(Some(parts.threads), |threads| Some(threads / 2));
+    let amounts: Vec<i64> = halves.take_while(|threads| 16 <= *threads).collect();
+    let Some(threads) = optimizer.add_first_legal(OptOp::Group, number, &amounts)? else {
         return Ok(1);
     };
-    if vector == 1 {
+    if parts.vector == 1 {
         optimizer.add_first_legal(OptOp::Unroll, number, &[GROUP_UNROLL_PART])?;
     }
     Ok(threads)

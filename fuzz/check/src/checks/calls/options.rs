@@ -55,7 +55,7 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
     let toggled = draw.one_in(2);
     let (device, target) = (engine.device.target(), &mut engine.target);
     let thresholds = draw.pick(&[Thresholds::SMALL, Thresholds::USUAL]);
-    match draw.below(17) {
+    match draw.below(18) {
         0 => {
             let modes = [Mode::Strict, Mode::Default, Mode::Fast];
             engine.kernel.rewrite.mode = draw.pick(&modes);
@@ -74,7 +74,8 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
         12 => engine.schedule.wide_products = toggled,
         13 => engine.schedule.split = toggled,
         14 => engine.schedule.widens_again = toggled,
-        15 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
+        15 => engine.schedule.shared_rows = toggled,
+        16 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
         _ => return set_target(engine, if toggled { device } else { Target::PLAIN }),
     }
     Ok(())
@@ -84,9 +85,11 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
 fn set_target(engine: &mut Engine, target: Target) -> Result<(), String> {
     let (mut schedule, mut kernel) = (engine.schedule, engine.kernel.clone());
     engine.set_target(target);
-    (schedule.pack, schedule.rows) = (target.is_vector_cpu(), target.is_vector_cpu());
+    schedule.pack = target.is_vector_cpu();
+    schedule.rows = target.is_vector_cpu() || target.groups.is_some();
     schedule.split = target.groups.is_some();
-    schedule.widens_again = target.groups.is_some();
+    (schedule.shared_rows, schedule.widens_again) =
+        (target.groups.is_some(), target.groups.is_some());
     kernel.opts = Strategy::Heuristic;
     let (found, expected) = (
         (engine.target, engine.schedule, format!("{:?}", engine.kernel)),
