@@ -1,7 +1,7 @@
 //! The opts that the heuristics choose for typical kernels, which must not change their results.
 
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op, Target, UOp};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, Target, UOp};
 use gradiff_kernel::{Options, Strategy, stages};
 use gradiff_view::ShapeTracker;
 
@@ -211,6 +211,15 @@ fn chosen(case: &Case) -> Linear {
     let options = Options { opts: Strategy::Heuristic, ..Options::default() };
     let stages = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
     Linear::clone(&stages.linear)
+}
+
+#[test]
+fn shared_rows_are_reduced_once() {
+    let uops = chosen(&centered(8, 2048, false, "cuda"));
+    // The groups, the threads, and the rest of the row in a loop of its own.
+    let sizes = |kind: AxisKind| uops.launched(kind).iter().map(|(_, size)| *size).collect();
+    let [groups, threads]: [Vec<i64>; 2] = [AxisKind::Global, AxisKind::Local].map(sizes);
+    assert_eq!((groups, threads), (vec![8], vec![256]), "{uops}");
 }
 
 #[test]
