@@ -142,13 +142,13 @@ impl Groups {
         }
     }
 
-    /// Caps the limits at those of CUDA for all GPUs. Kernels gain nothing beyond, where PoCL offers
-    /// groups of 4096 threads with megabytes of local memory.
+    /// Caps the limits at those that CUDA has on all GPUs. Kernels gain nothing beyond, where PoCL
+    /// offers groups of 4096 threads with megabytes of local memory.
     pub fn capped(self) -> Groups {
         self.at_most(CUDA_GROUPS)
     }
 
-    /// Caps the limits at others.
+    /// Caps the limits at these.
     pub fn at_most(self, limits: Groups) -> Groups {
         let least = |x: [i64; 3], y: [i64; 3]| [0, 1, 2].map(|dim| x[dim].min(y[dim]));
         Groups {

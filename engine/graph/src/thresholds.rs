@@ -25,8 +25,8 @@ pub struct Thresholds {
     /// Elements of a reduction to one element from which on it is divided into two kernels on
     /// devices with groups.
     pub split_elements: i64,
-    /// Elements of a row up to which several reductions of it share a kernel on devices with groups,
-    /// so that the rows of all groups that run together stay in the cache.
+    /// Elements of a row up to which several reductions of it share a kernel on devices with
+    /// groups, so that the rows of all groups that run together stay in the cache.
     pub shared_row_elements: i64,
     /// Elements of the output up to which a reduction is divided among the threads of a group.
     pub group_reduce_elements: i64,

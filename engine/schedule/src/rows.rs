@@ -28,7 +28,8 @@ impl FusedReductions {
     }
 
     /// Returns the reductions that are fused with a view of the node; `None` if the view cannot be
-    /// in the same kernel. `rows` are the most elements of a row in row kernels, if they are enabled.
+    /// in the same kernel. `rows` are the most elements of a row in row kernels, if they are
+    /// enabled.
     pub(crate) fn viewed(
         &self,
         tracker: &ShapeTracker,
@@ -76,12 +77,12 @@ impl FusedReductions {
     }
 
     /// Returns whether rows have at most so many elements; false if row kernels are disabled.
-    pub(crate) fn are_short(&self, most: Option<i64>) -> bool {
+    pub(crate) fn are_short(&self, limit: Option<i64>) -> bool {
         let row = || {
             let shape = shape_of(&self.reductions[0].src()[0]);
             axes(&self.reductions[0]).iter().map(|axis| shape[*axis as usize])
         };
-        most.is_some_and(|most| row().fold(1, i64::saturating_mul) <= most)
+        limit.is_some_and(|limit| row().fold(1, i64::saturating_mul) <= limit)
     }
 
     /// Returns whether there are few enough reductions, with few enough loops, for a kernel.

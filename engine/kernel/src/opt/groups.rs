@@ -3,8 +3,8 @@
 //!
 //! Each thread reduces its part, stores the result into its element of a local array and waits at a
 //! barrier; then each thread reduces all elements. If they are many it does so in two steps, with a
-//! second array between them. One of the threads stores the final result, or each stores the part of
-//! a row to which it is broadcast.
+//! second array between them. One of the threads stores the final result, or each stores the part
+//! of a row to which it is broadcast.
 
 use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Sources, UOp};
 

@@ -27,8 +27,8 @@ pub enum OptOp {
     /// Runs `amount` adjacent iterations of an output loop by as many threads of a group: by those
     /// of a reduction, if it is divided among as many and does not depend on the loop.
     Local,
-    /// Divides a reduction among `amount` threads of a group, with the iterations interleaved: among
-    /// those of another one, if they are as many and neither is inside the other.
+    /// Divides a reduction among `amount` threads of a group, with the iterations interleaved:
+    /// among those of a second reduction, if they are as many and neither is inside the other.
     Group,
     /// Divides a reduction among `amount` threads of a group, in contiguous blocks.
     GroupTop,

@@ -55,8 +55,8 @@ pub(crate) const UPCAST_VALUES: i64 = 32;
 /// Nothing is upcast that leaves fewer iterations for threads than the target's threshold, or than
 /// this many times the threads of a group, if that is less: the device would be idle in part.
 pub(crate) const LEFT_PER_THREAD: i64 = 4;
-/// Elements of a thread whose accesses are no vectors: a flip of 8192 x 8192 takes 180 us instead of
-/// 264 on an H100, a transposition 199 instead of 289.
+/// Elements of a thread whose accesses are no vectors: a flip of 8192 x 8192 takes 180 us instead
+/// of 264 on an H100, a transposition 199 instead of 289.
 pub(crate) const ELEMENTS_PER_THREAD: i64 = 4;
 /// Numbers of overlapping windows of a thread along two loops, in order of preference: a depthwise
 /// 3 x 3 convolution takes 43 us instead of 64 on an H100.
@@ -72,8 +72,8 @@ pub(crate) const LEAST_GROUPS: i64 = 128;
 
 /// Columns of a tile of a tensor core.
 pub(crate) const TILE_COLUMNS: i64 = 8;
-/// Elements of the result that a group of 2 x 2 warps computes with 4 x 8 tiles of tensor cores each.
-/// Products of fewer than [`LEAST_GROUPS`] times as many take smaller ones.
+/// Elements of the result that a group of 2 x 2 warps computes with 4 x 8 tiles of tensor cores
+/// each. Products of fewer than [`LEAST_GROUPS`] times as many take smaller ones.
 pub(crate) const LARGE_TILE: i64 = 4 * 4 * 16 * 8 * TILE_COLUMNS;
 /// Tiles of tensor cores that occupy a large device, four for each multiprocessor. With fewer,
 /// warps divide the reduction: bf16 [16, 4096] by [11008, 4096] takes 57 us instead of 190 on an

@@ -76,11 +76,11 @@ fn share_rows(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
     let row = loops.reduced[0].size;
     let is_row = |info: &Loop| Some(info.axis.number) == loops.output.map(|info| info.axis.number);
     let outputs = optimizer.loops.list.iter().filter(is_output);
-    let others: Vec<&Loop> = outputs.filter(|info| !is_row(info)).collect();
-    let rows = others.iter().map(|info| info.size).fold(1, i64::saturating_mul);
+    let across: Vec<&Loop> = outputs.filter(|info| !is_row(info)).collect();
+    let rows = across.iter().map(|info| info.size).fold(1, i64::saturating_mul);
     let parts = RowParts::of(row, rows, lanes);
     // Few threads for each of several rows.
-    let beside = others.last().filter(|_| parts.threads <= SIMD);
+    let beside = across.last().filter(|_| parts.threads <= SIMD);
     let beside =
         beside.map(|info| (info.axis.number, largest_divisor(info.size, GROUP_THREADS / SIMD)));
     let reduced = loops.reduced.iter().map(|info| (info.axis.number, OptOp::Unroll, OptOp::Group));
@@ -130,14 +130,12 @@ fn row_loops(loops: &Loops) -> Option<RowLoops<'_>> {
     reduced.sort_by_key(|info| info.axis.number);
     reduced.dedup_by_key(|info| info.axis.number);
     let size = reduced.first()?.size;
-    let is_same = |info: &Loop, other: &&Loop| other.size == size && other.is_independent(info);
-    let is_row =
-        |info: &&Loop| info.size == size && reduced.iter().all(|other| is_same(info, other));
-    let output = loops.list.iter().filter(is_output).filter(is_row).last();
-    let are_apart = reduced
-        .iter()
-        .enumerate()
-        .all(|(at, info)| reduced[..at].iter().all(|other| is_same(info, other)));
+    let is_apart = |info: &Loop, rows: &[&Loop]| {
+        info.size == size && rows.iter().all(|row| row.is_independent(info))
+    };
+    let is_row = |info: &&Loop| is_apart(info, &reduced);
+    let output = loops.list.iter().filter(is_output).rfind(is_row);
+    let are_apart = (0..reduced.len()).all(|at| is_apart(reduced[at], &reduced[..at]));
     let is_shared = are_apart && (output.is_some() || 1 < reduced.len());
     (SHARED_MIN <= size && is_shared).then_some(RowLoops { reduced, output })
 }
@@ -277,8 +275,8 @@ fn upcast_lanes(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     }
 }
 
-/// Upcasts a loop of a kernel without reductions whose accesses are no vectors, so that a thread has
-/// several loads under way; returns the number of values of a thread.
+/// Upcasts a loop of a kernel without reductions whose accesses are no vectors, so that a thread
+/// has several loads under way; returns the number of values of a thread.
 fn upcast_elements(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
     if optimizer.loops.list.iter().any(|info| info.is_reduced) {
         return Ok(1);
@@ -447,9 +445,9 @@ fn add_locals(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> 
         optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size)
     };
     let along = size(optimizer, stored);
-    let most = largest_divisor(along, limit);
+    let longest = largest_divisor(along, limit);
     let is_padded_cheaply = 8 * padded_size(along, SIMD) <= 9 * along;
-    let is_odd = most < SIMD / 2 || most < SIMD && is_padded_cheaply;
+    let is_odd = longest < SIMD / 2 || longest < SIMD && is_padded_cheaply;
     let is_odd = is_odd && threads == 1 && PADDED_MIN <= along;
     // Gates on the elements of a row cost more than a few threads that idle.
     let is_whole = is_odd && is_elementwise && !is_alone && along <= WHOLE_MAX;
@@ -528,10 +526,10 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Upcasts the columns of a product of 16-bit floats that are adjacent where they are loaded, before
-/// tiles are made of them: a thread then loads the elements of several tiles, and stores those of
-/// its results, as vectors. (Those of tf32 are rounded first, and would need too many registers.)
-/// Returns whether it does.
+/// Upcasts the columns of a product of 16-bit floats that are adjacent where they are loaded,
+/// before tiles are made of them: a thread then loads the elements of several tiles, and stores
+/// those of its results, as vectors. (Those of tf32 are rounded first, and would need too many
+/// registers.) Returns whether it does.
 fn upcast_columns(optimizer: &mut Optimizer<'_>, n: i64) -> Result<bool, Error> {
     let Some(index) = optimizer.index_of(n) else { return Ok(false) };
     let info = &optimizer.loops.list[index];

@@ -83,8 +83,8 @@ impl Rules {
 }
 
 /// CUDA C++ programming guide, table of technical specifications, compute capabilities 8.0 and up;
-/// shared memory of a thread block that asks for it, in 8.6 and 8.9. Vector accesses are of 1, 2, 4, 8 or 16 bytes; memory from the allocator is
-/// aligned to 256 bytes, a part of it to 64.
+/// shared memory of a thread block that asks for it, in 8.6 and 8.9. Vector accesses are of 1, 2,
+/// 4, 8 or 16 bytes; memory from the allocator is aligned to 256 bytes, a part of it to 64.
 const CUDA: Rules = Rules {
     target: "cuda",
     language: "CUDA",

@@ -215,8 +215,9 @@ fn local_memory_keeps_within_the_limits() {
         limits::check(&parsed(&text), rules(target)).err()
     };
     for (target, dtype, limit) in [
-        ("cuda", "f32", 12_288),
-        ("cuda", "i8", 49_152),
+        ("cuda", "f32", 25_344),
+        ("cuda", "i8", 101_376),
+        ("ptx", "f32", 12_288),
         ("opencl", "f64", 4096),
         ("metal", "f32", 8192),
         ("wgsl", "f32", 4096),
@@ -230,8 +231,8 @@ fn local_memory_keeps_within_the_limits() {
             problem_of(target, dtype, limit + 1).unwrap_or_else(|| panic!("{target} {dtype}"));
         assert!(found.contains("bytes of local memory"), "{found}");
     }
-    let found = problem_of("cuda", "f32", 1 << 14).unwrap_or_default();
-    assert_eq!(found, "65536 bytes of local memory, but CUDA has 49152");
+    let found = problem_of("cuda", "f32", 1 << 15).unwrap_or_default();
+    assert_eq!(found, "131072 bytes of local memory, but CUDA has 101376");
 }
 
 #[test]

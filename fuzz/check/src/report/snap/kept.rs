@@ -88,7 +88,6 @@ const CASES: &[&str] = &[
     "shift-arithmetic",
     "shrink-flip-permute",
     "softmax",
-    "softmax-shared-rows",
     "sum-i8-wide",
     "threefry-counter",
     "u8-wrap",

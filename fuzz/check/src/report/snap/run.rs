@@ -107,10 +107,10 @@ mod tests {
     /// The languages whose texts run without a device, and a right and a wrong expression in each.
     const DIFFERENCES: [(&str, &str, &str); 6] = [
         ("c", "(val1-val0)", "(val0-val1)"),
-        ("cuda", "(val2.x-val0)", "(val0-val2.x)"),
-        ("metal", "(val2.x-val0)", "(val0-val2.x)"),
-        ("opencl", "(val2-val0)", "(val0-val2)"),
-        ("wgsl", "(val1-val0)", "(val0-val1)"),
+        ("cuda", "(val1.x-acc0)", "(acc0-val1.x)"),
+        ("metal", "(val1.x-acc0)", "(acc0-val1.x)"),
+        ("opencl", "(val1-acc0)", "(acc0-val1)"),
+        ("wgsl", "(val5-acc0)", "(acc0-val5)"),
         ("ptx", "sub.rn.f32 ", "add.rn.f32 "),
     ];
 
