@@ -111,7 +111,7 @@ mod tests {
         ("metal", "(val1.x-acc0)", "(acc0-val1.x)"),
         ("opencl", "(val1-acc0)", "(acc0-val1)"),
         ("wgsl", "(val5-acc0)", "(acc0-val5)"),
-        ("ptx", "sub.rn.f32 ", "add.rn.f32 "),
+        ("ptx", "div.rn.f32 ", "mul.rn.f32 "),
     ];
 
     #[test]
