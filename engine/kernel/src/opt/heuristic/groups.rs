@@ -1,8 +1,9 @@
-//! Heuristics for devices with thread groups: tensor cores, if they fit; else tiles in local memory
-//! for a large product; else a reduction is divided among the threads of a group, if its elements
-//! are loaded once or the output is too small to occupy the device; else each thread computes a few
-//! elements: adjacent ones, those of windows that overlap, or those that share loads. The remaining
-//! output loops fill the group, so that adjacent threads store adjacent elements.
+//! Heuristics for devices with thread groups: tensor cores, if they fit; else tiles in local
+//! memory for a large product; else the threads of a group share the rows of several reductions;
+//! else one reduction is divided among them, if its elements are loaded once or the output is too
+//! small to occupy the device; else each thread computes a few elements: adjacent ones, those of
+//! windows that overlap, or those that share loads. The remaining output loops fill the group, so
+//! that adjacent threads store adjacent elements.
 
 use gradiff_graph::AxisKind;
 
