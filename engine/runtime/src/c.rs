@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gradiff_graph::target::Vectors;
-use gradiff_graph::{BoundedLinear, DType, Linear, Target};
+use gradiff_graph::{BoundedLinear, DType, Instruction, Linear, Op, Target};
 use gradiff_render::{Code, Helpers};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -39,10 +39,11 @@ const KERNELS_PER_FILE: usize = 64;
 const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
 
-/// Flag against vectorised scalar code, for kernels that compute in integers of 8 or 16 bits. In
-/// such code gcc 12 treats truth values as -1 if the compared type has as many bits: the maximum of
-/// 0, 1, 1, 1 becomes 0. Other kernels keep the vectoriser, with which they compile faster: ten
-/// times if they are unrolled a lot.
+/// Flag against vectorised scalar code, for kernels that compute in integers of 8 or 16 bits, or
+/// store or cast truth values. In such code gcc 12 treats truth values as -1 if the compared type
+/// has as many bits: the maximum of 0, 1, 1, 1 becomes 0; and with AVX-512 it mixes up the truth
+/// values of 25 unequal doubles and their transposed. The rest keeps the vectoriser, with which it
+/// compiles faster: ten times if it is unrolled a lot.
 const NARROW_FLAG: &str = "-fno-tree-vectorize";
 
 /// Flag that optimises for this machine; omitted if the compiler does not support it.
@@ -365,7 +366,7 @@ enum Form {
 /// The properties of kernels that the compiler flags depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct KernelKind {
-    /// True if they compute in integers of 8 or 16 bits.
+    /// True if they compute in integers of 8 or 16 bits, or store or cast truth values.
     is_narrow: bool,
     /// True if they have more than [`LONG_LINES`] lines.
     is_long: bool,
@@ -453,12 +454,19 @@ impl UniqueKernels {
         self.names.insert(name.clone());
         self.number_of.insert(body.text.clone(), number);
         let (parameter_count, is_threaded) = (signature.parameters.len(), threaded.is_some());
-        let is_narrow = |dtype: DType| dtype.is_int() && dtype.bits() < 32;
+        let is_computed = |uop: &Instruction| {
+            let is_narrow = uop.dtype.is_int() && uop.dtype.bits() < 32;
+            uop.op.is_elementwise() && is_narrow
+        };
+        let is_truth = |source: &u32| {
+            let value = &kernel.uops[*source as usize];
+            value.dtype == DType::Bool && value.lanes == 1 && value.op.is_elementwise()
+        };
+        let uses_truth = |uop: &Instruction| {
+            matches!(uop.op, Op::Store | Op::Cast) && uop.src.last().is_some_and(is_truth)
+        };
         let kind = KernelKind {
-            is_narrow: kernel
-                .uops
-                .iter()
-                .any(|uop| uop.op.is_elementwise() && is_narrow(uop.dtype)),
+            is_narrow: kernel.uops.iter().any(|uop| is_computed(uop) || uses_truth(uop)),
             is_long: LONG_LINES < body.text.lines().count(),
         };
         self.list.push(UniqueKernel { name, body, parameter_count, is_threaded, kind });
