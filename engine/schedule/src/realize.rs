@@ -357,8 +357,7 @@ impl Chooser {
             let Some(below) = self.reductions_below(src) else { continue };
             let next = match (node.op(), node.arg()) {
                 (Op::View, Arg::View(tracker)) => below.viewed(tracker, self.rows),
-                (Op::ReduceAxis, _) if below.are_short(self.rows) => below.reduced_by(node),
-                (Op::ReduceAxis, _) => None,
+                (Op::ReduceAxis, _) => below.reduced_by(node, self.rows),
                 _ => below.union(fused.as_ref(), self.rows),
             };
             match next {

@@ -50,12 +50,12 @@ impl FusedReductions {
 
     /// Returns the reductions that are fused with a reduction of the node; `None` if that reduction
     /// cannot be in the same kernel.
-    pub(crate) fn reduced_by(&self, reduction: &UOp) -> Option<FusedReductions> {
+    pub(crate) fn reduced_by(&self, reduction: &UOp, rows: Option<i64>) -> Option<FusedReductions> {
         if !self.is_broadcast {
             return None;
         }
         let row = FusedReductions { is_broadcast: false, ..self.clone() };
-        row.union(Some(&FusedReductions::of(reduction)), Some(i64::MAX))
+        row.union(Some(&FusedReductions::of(reduction)), rows)
     }
 
     /// Returns the union with the reductions that are fused with another source of the same node;

@@ -54,6 +54,54 @@ fn threads_of_a_group_synchronise() {
     );
 }
 
+/// The kernel [`NEIGHBOURS`] for the engine to render, with an array before the exchanged one that
+/// is too large to be declared.
+const LARGE: &str = "kernel k0
+0 define_global i32 [] data0 4
+1 define_global i32 [] data1 4
+2 define_local i32 [] local0 12288
+3 define_local i32 [] local1 2
+4 const i32 [] 2
+5 const i32 [] 1
+6 const i32 [] 12287
+7 range i32 [4] 0g
+8 range i32 [4] 1l
+9 mul i32 [7, 4]
+10 add i32 [9, 8]
+11 index i32 [1, 10]
+12 load i32 [11]
+13 sub i32 [6, 8]
+14 index i32 [2, 13]
+15 store void [14, 8]
+16 index i32 [3, 8]
+17 store void [16, 12]
+18 barrier void []
+19 sub i32 [5, 8]
+20 index i32 [3, 19]
+21 load i32 [20]
+22 index i32 [0, 10]
+23 store void [22, 21]
+24 endrange void [8]
+25 endrange void [7]
+";
+
+#[test]
+fn large_local_arrays_are_apart() {
+    if or_skip("clang", compiler()).is_none() {
+        return;
+    }
+    let kernel = gradiff::graph::text::parse_linears(LARGE).expect("a kernel").remove(0);
+    let languages = gradiff::render::LANGUAGES;
+    let cuda = languages.iter().find(|language| language.name == "cuda").expect("CUDA");
+    let code = (cuda.render)(&kernel).expect("a text");
+    let text = (cuda.prelude)(&code.helpers) + &code.text;
+    assert!(text.contains("extern __shared__"), "{text}");
+    assert_eq!(run(&mut None, &text, true), Ok(vec![2, 1, 4, 3]));
+    // The second array at the end of the first one.
+    let overlapping = text.replace("local_memory+49152", "local_memory+49144");
+    assert_ne!(run(&mut None, &overlapping, true), Ok(vec![2, 1, 4, 3]), "{text}");
+}
+
 #[test]
 fn a_text_that_crashes_or_overflows_ends_its_own_process() {
     if or_skip("clang", compiler()).is_none() {
