@@ -120,6 +120,13 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
 }
 
+/// Returns the children of a process, their children, and so on.
+fn descendants(pid: u32) -> Vec<u32> {
+    let children = children(pid);
+    let further = children.iter().flat_map(|child| descendants(*child)).collect::<Vec<_>>();
+    [children, further].concat()
+}
+
 /// Returns the path and the text of the only sequence that was saved.
 fn sequence(folder: &Folder) -> (PathBuf, String) {
     let files = folder.files("findings", "sequence");
@@ -218,15 +225,22 @@ fn a_worker_that_another_process_kills_says_nothing_about_its_program() {
 }
 
 /// Starts a hunt that sees a crash and is minimising it, but waits for a compiler; `aborts` makes
-/// the object that crashes. Returns the hunt and the number of the compiler's process.
+/// the objects that crash, of which the program may have several. Returns the hunt and the number
+/// of the compiler's process.
 fn stuck_hunt(folder: &Folder, aborts: &str) -> (Child, u32) {
     let script = format!(
-        "mkdir \"$here/again\" 2>/dev/null || {{ echo $$ > \"$here/part\"; \
-         mv \"$here/part\" \"$here/compiler\"; sleep 600; }}\n{aborts}"
+        "if ls \"$here\"/findings/raw/*.case; then sleep 600 & echo $$ > \"$here/part.$$\"; \
+         mv \"$here/part.$$\" \"$here/compiler\"; wait; fi\n{aborts}"
     );
     let hunt = [&HUNT[..], &["--programs", "1", "--timeout", "600"]].concat();
     let child = folder.gradiff(&script, &hunt).spawn().expect("the command starts");
-    let compiler = folder.number("compiler");
+    // While the compiler waits for the second object, the first may crash again and end it.
+    let stays = || {
+        let compiler = folder.number("compiler");
+        std::thread::sleep(Duration::from_millis(500));
+        descendants(child.id()).contains(&compiler).then_some(compiler)
+    };
+    let compiler = within(60, stays).expect("a compiler that waits");
     (child, compiler)
 }
 
@@ -234,18 +248,13 @@ fn stuck_hunt(folder: &Folder, aborts: &str) -> (Child, u32) {
 fn a_failure_under_minimisation_survives_a_kill_and_no_process_does() {
     let folder = Folder::new();
     let (mut hunt, compiler) = stuck_hunt(&folder, ABORTS);
-    let workers = children(hunt.id());
-    let sleepers = children(compiler);
-    assert!(!workers.is_empty() && sleepers.len() == 1, "{workers:?} {sleepers:?}");
+    let started = descendants(hunt.id());
+    assert!(started.contains(&compiler) && !children(compiler).is_empty(), "{started:?}");
     signal(hunt.id(), "-KILL");
     hunt.wait().expect("it ends");
-    let started = || workers.iter().chain(&sleepers).chain([&compiler]).copied();
-    let gone = within(2, || (!started().any(is_running)).then_some(()));
-    assert!(
-        gone.is_some(),
-        "{:?} run on",
-        started().filter(|pid| is_running(*pid)).collect::<Vec<_>>()
-    );
+    let running = || started.iter().copied().filter(|pid| is_running(*pid)).collect::<Vec<_>>();
+    let gone = within(2, || running().is_empty().then_some(()));
+    assert!(gone.is_some(), "{:?} run on", running());
     let raw = folder.files("findings/raw", "case");
     assert_eq!(raw.len(), 1, "{raw:?}");
     let text = std::fs::read_to_string(&raw[0]).expect("it is text");
