@@ -34,6 +34,7 @@ mod pipeline;
 mod prefetch;
 mod reassociate;
 mod shape;
+mod sink;
 mod split_axes;
 mod stride;
 mod transcendental;

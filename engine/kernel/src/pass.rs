@@ -15,7 +15,7 @@ use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, interleave, legalize, linearize, lower as index,
-    merge_loads, name, narrow, pipeline, prefetch, reassociate, shape, split_axes,
+    merge_loads, name, narrow, pipeline, prefetch, reassociate, shape, sink, split_axes,
 };
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
@@ -160,6 +160,11 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
         name: "interleave",
         promise: "elements two apart or in reverse order are lanes of vectors, if it can permute",
         run: |linear, ctx| Ok(interleave::interleave(linear, &ctx.target)),
+    },
+    Pass {
+        name: "sink",
+        promise: "what is used only after a loop is computed after it, where there are no groups",
+        run: |linear, ctx| Ok(sink::sink(linear, &ctx.target)),
     },
     Pass {
         name: "pipeline",

@@ -116,9 +116,9 @@ pub(crate) const ROWS_MAX: i64 = 8;
 /// Most cost of a tile whose rows are nearer in memory, in terms of the cheapest, as a fraction:
 /// rows of other images share no cache lines.
 pub(crate) const NEARER_ROWS_MAX: (i128, i128) = (12, 11);
-/// The same if the lanes of a row are stored one by one and windows are unrolled: both take many
-/// instructions.
-pub(crate) const SCALAR_STORE_ROWS_MAX: i64 = 4;
+/// Most vectors of a tile whose lanes are stored one by one and whose windows are unrolled: both
+/// take many instructions.
+pub(crate) const SCALAR_STORE_VECTORS_MAX: i64 = 16;
 /// Most iterations of a reduced loop that is unrolled because gates depend on it, so that the gates
 /// of most iterations are known.
 pub(crate) const WINDOW_MAX: i64 = 4;

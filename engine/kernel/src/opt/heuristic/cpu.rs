@@ -13,7 +13,7 @@ use super::transposes::block_transposed;
 use crate::Error;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
-    ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX,
+    ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_VECTORS_MAX, UPCAST_MAX, WINDOW_MAX,
 };
 use crate::opt::{Loop, Loops, OptOp, Setting};
 
@@ -195,7 +195,8 @@ fn tile(
     };
     let has_scalar_store =
         accesses.list.iter().any(is_scalar_store) && optimizer.loops.list.iter().any(is_gated);
-    let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
+    let scalar_max = SCALAR_STORE_VECTORS_MAX / vectors;
+    let rows_max = if has_scalar_store { rows_max.min(scalar_max) } else { rows_max };
     let outputs = outputs(optimizer);
     let may_be = |rows: &i64| {
         let blocks = [(*lane_loop, lanes * vectors), (reuse_loop, *rows)];
