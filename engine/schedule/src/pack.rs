@@ -14,7 +14,8 @@ use gradiff_graph::{Arg, DType, Dims, Op, Pairs, UOp};
 use gradiff_view::ShapeTracker;
 
 use crate::tuning::{
-    PADDING_WINDOW, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, ROWS_GAIN, SCATTERED_STORE,
+    LANES, PADDING_WINDOW, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, PRODUCTS, ROWS_GAIN,
+    SCATTERED_STORE,
 };
 use crate::views::split;
 use crate::{Options, shape_of};
@@ -78,10 +79,16 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
         varying.map(|axis| shape[axis]).product()
     };
     let [x, y] = [0, 1].map(|operand: usize| &product.src()[operand]);
-    // Lanes may as well run along an output axis of several vectors.
+    // Lanes may as well run along adjacent output axes that have several vectors together.
     let has_lanes = |operand: &UOp| {
-        let mut outputs = (0..shape.len()).filter(|axis| !reduced.contains(axis));
-        outputs.any(|axis| PANEL_WIDTH_MIN <= shape[axis] && is_contiguous_along(operand, &[axis]))
+        let outputs: Vec<usize> = (0..shape.len()).filter(|axis| !reduced.contains(axis)).collect();
+        (0..outputs.len()).any(|first| {
+            (first..outputs.len()).any(|last| {
+                let axes = &outputs[first..=last];
+                let size: i64 = axes.iter().map(|axis| shape[*axis]).product();
+                PANEL_WIDTH_MIN <= size && is_contiguous_along(operand, axes)
+            })
+        })
     };
     let fits = |few: &UOp, many: &UOp| {
         let copied = elements(few).saturating_mul(ROWS_GAIN);
@@ -212,7 +219,9 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
             };
             // Lanes along another axis than the last one are stored one by one.
             let stores = if Some(axis) == last { 0 } else { outputs * SCATTERED_STORE };
-            let cost = count / reuse + stores;
+            let padded = (width + LANES - 1) / LANES * LANES;
+            let wasted = count / width * (padded - width) / PRODUCTS;
+            let cost = count / reuse + stores + wasted;
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 let (invariant, reduced) = (invariant.clone(), reduced.clone());
                 let found = Contraction { operand, axis, width, invariant, reduced };

@@ -20,6 +20,10 @@ pub(crate) const PANEL_WIDTH_MIN: i64 = 32;
 pub(crate) const PANEL_WHOLE: std::ops::Range<i64> = 9..1024;
 /// The cost of an element that is stored by itself, in terms of an element that is packed.
 pub(crate) const SCATTERED_STORE: i64 = 4;
+/// Most lanes of a vector of floats.
+pub(crate) const LANES: i64 = 16;
+/// Number of products of lanes that cost as much as an element that is packed.
+pub(crate) const PRODUCTS: i64 = 32;
 /// Fewest elements of the other operand, in terms of those of a copy that makes an operand of dot
 /// products contiguous.
 pub(crate) const ROWS_GAIN: i64 = 3;

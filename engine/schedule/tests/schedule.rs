@@ -479,6 +479,41 @@ fn few_rows_of_a_product_are_copied_so_that_dot_products_are_contiguous() {
 }
 
 #[test]
+fn places_that_are_adjacent_together_have_lanes() {
+    let kernels = |height: i64, width: i64| {
+        let (size, columns) = (8, 3 * height * width);
+        let full = [columns, height, width, size];
+        let places = permute(&f32s(&[size, height, width]), &[1, 2, 0]);
+        let places = expand(&reshape(&places, &[1, height, width, size]), &full);
+        let weights = expand(&reshape(&f32s(&[columns, size]), &[columns, 1, 1, size]), &full);
+        let sum = reduce(Op::Add, &binary(Op::Mul, &places, &weights), &[3]);
+        check_values("places", std::slice::from_ref(&sum));
+        let thresholds = Thresholds { pack_row_bytes: 2048, ..Thresholds::SMALL };
+        schedule(&[sum], &Options { thresholds, ..PACKED }).unwrap().items.len()
+    };
+    // 30 places are less than two vectors, so that lanes run along the elements of a place.
+    assert_eq!([kernels(5, 6), kernels(4, 8), kernels(6, 6)], [2, 1, 1]);
+}
+
+#[test]
+fn an_operand_whose_panels_waste_lanes_is_not_packed() {
+    let panels = |width: i64| {
+        let full = [64, 4, width, 256];
+        let places = permute(&f32s(&[256, width, 4]), &[2, 1, 0]);
+        let places = expand(&reshape(&places, &[1, 4, width, 256]), &full);
+        let weights = expand(&reshape(&f32s(&[64, 256]), &[64, 1, 1, 256]), &full);
+        let sum = reduce(Op::Add, &binary(Op::Mul, &places, &weights), &[3]);
+        let items = schedule(&[sum], &PACKED).unwrap().items;
+        items.iter().map(|item| item.buffers[0].size_elements()).collect::<Vec<_>>()
+    };
+    let weights = 64 * 256;
+    // 16 places fill a vector, and 15 almost; of 17, half of the lanes are wasted.
+    assert_eq!(panels(16), [16 * 4 * 256, 64 * 4 * 16]);
+    assert_eq!(panels(15), [15 * 4 * 256, 64 * 4 * 15]);
+    assert_eq!(panels(17), [weights, 64 * 4 * 17]);
+}
+
+#[test]
 fn factors_of_packed_halves_are_converted_once() {
     let full = [8, 16, 4];
     let rows = expand(&reshape(&input(DType::BF16, &[8, 4]), &[8, 1, 4]), &full);
