@@ -25,11 +25,13 @@ pub enum Reason {
     Unbounded,
     /// A derivative on the way is infinite or undefined.
     Derivative,
+    /// A zero that may be multiplied or left out meets an infinity or a NaN.
+    OptionalZero,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::DivisionByZero,
         Reason::ShiftOutOfRange,
         Reason::CastOutOfRange,
@@ -39,6 +41,7 @@ impl Reason {
         Reason::InexactBits,
         Reason::Unbounded,
         Reason::Derivative,
+        Reason::OptionalZero,
     ];
 
     /// Returns the name in reports, which is stable: `division-by-zero`, `straddle`, ...
@@ -53,6 +56,7 @@ impl Reason {
             Reason::InexactBits => "inexact-bits",
             Reason::Unbounded => "unbounded",
             Reason::Derivative => "derivative",
+            Reason::OptionalZero => "optional-zero",
         }
     }
 

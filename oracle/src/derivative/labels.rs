@@ -110,6 +110,7 @@ impl Labels {
             Method::Matmul | Method::Dot => products::matmul_by(call, &paired)?.cells.to_vec(),
             Method::Conv2d => products::convolution_by(call, &paired)?.cells.to_vec(),
             Method::ConvTranspose2d => {
+                let paired = |dtype, pairs: &[_], _: &[_]| paired(dtype, pairs);
                 products::transposed_convolution_by(call, &paired)?.cells.to_vec()
             }
             _ => return Err(format!("{} has no groups", method.row().name)),

@@ -6,7 +6,7 @@ use super::Call;
 use super::elementwise::{require, wide};
 use crate::arithmetic;
 use crate::cast::cast;
-use crate::cell::Cell;
+use crate::cell::{Cell, Real, Reason};
 use crate::infer::{Check, broadcast, count, limit, promote, reduced};
 use crate::integer;
 use crate::movement::{broadcast_positions, for_each_index, position};
@@ -99,7 +99,19 @@ pub(super) fn convolution(call: Call<'_>) -> Check<Value> {
 
 /// The transposed convolution.
 pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
-    transposed_convolution_by(call, &dot(call.sums))
+    let dot = dot(call.sums);
+    transposed_convolution_by(call, &|dtype, pairs, weights_of_zeros| {
+        let sum = dot(dtype, pairs);
+        let is_finite = |weight: &Cell| matches!(weight, Cell::Int(_) | Cell::Real(_));
+        match sum {
+            Cell::Unspecified(_) => sum,
+            _ if !weights_of_zeros.iter().all(is_finite) => Cell::Unspecified(Reason::OptionalZero),
+            Cell::Real(real) if real.is_zero() && !weights_of_zeros.is_empty() => {
+                Cell::Real(Real { sign_free: true, ..real })
+            }
+            _ => sum,
+        }
+    })
 }
 
 /// The matrix product, whose sums of products are `combine`.
@@ -222,9 +234,13 @@ pub(crate) fn convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Valu
     Ok(Value::new(dtype, shape, cells))
 }
 
-/// The transposed convolution: each element of the image adds its products to the result, and so do
-/// the zeros between and around them. The sums of products are `combine`.
-pub(crate) fn transposed_convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Value> {
+/// The transposed convolution: each element of the image adds its products to the result. Whether
+/// the zeros between and around the elements do is free. The sums of products, those of zeros
+/// included, are `combine`, which is told the weights of these zeros.
+pub(crate) fn transposed_convolution_by(
+    call: Call<'_>,
+    combine: &dyn Fn(DType, &[(Cell, Cell)], &[Cell]) -> Cell,
+) -> Check<Value> {
     let (dtype, x, w) = factors(call)?;
     let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);
     let ([n, channels, sizes @ ..], [inputs, per_group, kernel @ ..]) =
@@ -254,7 +270,7 @@ pub(crate) fn transposed_convolution_by(call: Call<'_>, combine: Combine<'_>) ->
     let mut cells = Vec::with_capacity(count(&shape));
     for_each_index(&shape, |out| {
         let group = out[1] / per_group;
-        let mut pairs = Vec::new();
+        let (mut pairs, mut weights_of_zeros) = (Vec::new(), Vec::new());
         for_each_index(&[&[inputs / groups], kernel].concat(), |at| {
             let channel = group * (inputs / groups) + at[0];
             // The element of the image whose product with this weight comes here; between and
@@ -269,10 +285,15 @@ pub(crate) fn transposed_convolution_by(call: Call<'_>, combine: Combine<'_>) ->
                 source.push(place / stride);
             }
             let weight = [&[channel, out[1] % per_group], &at[1..]].concat();
-            let element = if is_element { x.cells[position(&source, &x.shape)] } else { zero };
-            pairs.push((element, w.cells[position(&weight, &w.shape)]));
+            let weight = w.cells[position(&weight, &w.shape)];
+            if is_element {
+                pairs.push((x.cells[position(&source, &x.shape)], weight));
+            } else {
+                pairs.push((zero, weight));
+                weights_of_zeros.push(weight);
+            }
         });
-        cells.push(combine(dtype, &pairs));
+        cells.push(combine(dtype, &pairs, &weights_of_zeros));
     });
     Ok(Value::new(dtype, shape, cells))
 }

@@ -184,6 +184,14 @@ struct Extent {
     count: i64,
 }
 
+/// Returns the number of phases of an axis of a transposed convolution: results that are `stride`
+/// elements apart are sums of a phase's elements of the kernel, and no others. `None` if the phases
+/// have different numbers of elements.
+fn phases(kernel: i64, stride: i64, dilation: i64) -> Option<i64> {
+    let are_equal = 1 < stride && dilation == 1 && (kernel < stride || kernel % stride == 0);
+    (are_equal && 0 < kernel).then(|| kernel.min(stride))
+}
+
 impl Extent {
     /// The number of elements from the first to the last one of a window.
     fn reach(kernel: i64, dilation: i64) -> Option<i64> {
@@ -326,7 +334,8 @@ impl Tensor {
     /// Transposed convolution of images [n, c, ..] with weights [c, k / groups, ..]: element `i` of
     /// an axis adds its products with the weights at `i * stride + j * dilation - padding`; the
     /// size is `(size - 1) * stride - padding before and after + dilation * (kernel - 1) +
-    /// output_padding + 1`. In the promoted dtype, [n, k, ..].
+    /// output_padding + 1`. In the promoted dtype, [n, k, ..]. Between and around the elements are
+    /// zeros; whether they are multiplied is free, so that infinite weights may give NaN there.
     /// # Errors
     /// If shapes or options do not fit, or the dtype is bool.
     pub fn conv_transpose2d(&self, weight: &Tensor, options: &Conv) -> Result<Tensor, Error> {
@@ -342,7 +351,7 @@ impl Tensor {
         let added =
             options.output_padding.numbers(axes, 0, "conv_transpose2d with output_padding")?;
         let too_large = || Error::Invalid(format!("{name}: the result is too large"));
-        // Weights [groups, c / groups, k / groups, ..] become [k, c / groups, ..], reversed.
+        // Weights [groups, c / groups, k / groups, ..] become [k, c / groups, ..].
         let (groups, shape) = (options.groups, weight.shape());
         let mut split = vec![groups, shape[0] / groups, shape[1]];
         split.extend(&shape[2..]);
@@ -350,20 +359,40 @@ impl Tensor {
         order.swap(1, 2);
         let mut merged = vec![groups * shape[1], shape[0] / groups];
         merged.extend(&shape[2..]);
-        let space: Vec<usize> = (2..shape.len()).collect();
-        let weights = weight.reshape(&split)?.permuted(&order).reshape(&merged)?.flipped(&space);
-        // Between the elements of the image, `stride - 1` zeros.
-        let spread = self.spread(&stride)?;
-        // Around it, so many zeros, or so many elements less, that the windows end as stated.
-        let mut image = spread;
+        let weights = weight.reshape(&split)?.permuted(&order).reshape(&merged)?;
+        let phases: Vec<Option<i64>> =
+            (0..axes).map(|axis| phases(shape[2 + axis], stride[axis], dilation[axis])).collect();
+        let parts = weights.divided_into_phases(&phases)?;
+        // Elements of an axis without phases have zeros between them, and so many around, or are so
+        // many less, that the windows end as stated.
+        let between: Vec<i64> = phases
+            .iter()
+            .zip(&stride)
+            .map(|(phases, stride)| phases.map_or(*stride, |_| 1))
+            .collect();
+        let mut image = self.spread(&between)?;
         for axis in 0..axes {
-            let kernel = shape[2 + axis];
-            let reach = Extent::reach(kernel, dilation[axis]).ok_or_else(too_large)? - 1;
-            let before = reach - padding[axis].0;
-            let after = (reach - padding[axis].1).saturating_add(added[axis]);
-            image = image.resized(2 + axis, before, after)?;
+            let reach = Extent::reach(parts.shape()[2 + axis], dilation[axis]);
+            let reach = reach.ok_or_else(too_large)? - 1;
+            let (before, after) = match phases[axis] {
+                None => (padding[axis].0, padding[axis].1.saturating_sub(added[axis])),
+                Some(_) => (0, 0),
+            };
+            image = image.resized(2 + axis, reach - before, reach.saturating_sub(after))?;
         }
-        image.convolution(name, &weights, &Steps { groups, stride: vec![1; axes], dilation })
+        let space: Vec<usize> = (2..2 + axes).collect();
+        let steps = Steps { groups, stride: vec![1; axes], dilation };
+        let sums = image.convolution(name, &parts.flipped(&space), &steps)?;
+        let mut result = sums.with_phases_in_turns(&phases, &stride)?;
+        for axis in (0..axes).filter(|axis| phases[*axis].is_some()) {
+            let last = (self.shape()[2 + axis] - 1).checked_mul(stride[axis]);
+            let end =
+                last.and_then(|last| last.checked_add(shape[2 + axis])).ok_or_else(too_large)?;
+            let end = end.saturating_add(added[axis]).saturating_sub(padding[axis].1);
+            let after = end - result.shape()[2 + axis];
+            result = result.resized(2 + axis, -padding[axis].0, after)?;
+        }
+        Ok(result)
     }
 
     /// The largest element of each window, over the last axes, in the same dtype. Padding never is
@@ -558,6 +587,55 @@ impl Tensor {
         }
         let pads: Vec<(i64, i64)> = beyond.iter().map(|beyond| (0, (*beyond).max(0))).collect();
         self.shrink(&ranges)?.padded_last(&pads, value)
+    }
+
+    /// Divides the axes of a kernel [k, c, ..] that have phases into these: element
+    /// `i * phases + phase` of an axis becomes element `i` of a further output, [k * phases, c, ..].
+    fn divided_into_phases(&self, phases: &[Option<i64>]) -> Result<Tensor, Error> {
+        let (shape, axes) = (self.shape(), phases.len());
+        let mut split = shape[..2].to_vec();
+        for (size, phases) in shape[2..].iter().zip(phases) {
+            let phases = phases.unwrap_or(1);
+            split.extend([size / phases, phases]);
+        }
+        let mut order = vec![0];
+        order.extend((0..axes).map(|axis| 3 + 2 * axis));
+        order.push(1);
+        order.extend((0..axes).map(|axis| 2 + 2 * axis));
+        let outputs = phases.iter().fold(shape[0], |outputs, phases| outputs * phases.unwrap_or(1));
+        let mut merged = vec![outputs, shape[1]];
+        merged.extend((0..axes).map(|axis| split[2 + 2 * axis]));
+        self.reshape(&split)?.permuted(&order).reshape(&merged)
+    }
+
+    /// Undoes [`divided_into_phases`](Tensor::divided_into_phases) in images [n, k * phases, ..]:
+    /// elements of the phases take turns along their axes, and zeros follow if there are fewer of
+    /// them than the stride.
+    fn with_phases_in_turns(
+        &self,
+        phases: &[Option<i64>],
+        stride: &[i64],
+    ) -> Result<Tensor, Error> {
+        let (shape, axes) = (self.shape(), phases.len());
+        let sizes = phases.iter().map(|phases| phases.unwrap_or(1));
+        let outputs = shape[1] / sizes.clone().product::<i64>();
+        let split: Vec<i64> = [shape[0], outputs]
+            .into_iter()
+            .chain(sizes)
+            .chain(shape[2..].iter().copied())
+            .collect();
+        let mut order = vec![0, 1];
+        order.extend((0..axes).flat_map(|axis| [2 + axes + axis, 2 + axis]));
+        let (mut pads, mut merged) = (vec![(0, 0); 2], vec![shape[0], outputs]);
+        for axis in 0..axes {
+            let step = phases[axis].map_or(1, |_| stride[axis]);
+            pads.extend([(0, 0), (0, step - phases[axis].unwrap_or(1))]);
+            let Some(total) = shape[2 + axis].checked_mul(step) else {
+                return invalid(format!("conv_transpose2d to {shape:?}: the stride is too large"));
+            };
+            merged.push(total);
+        }
+        self.reshape(&split)?.permuted(&order).pad(&pads, self.zero())?.reshape(&merged)
     }
 
     /// Adds zeros before and after an axis; negative numbers remove elements.
