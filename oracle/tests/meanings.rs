@@ -229,3 +229,20 @@ fn ill_formed_programs_give_errors_with_the_statement() {
 fn reasons_say_whether_the_program_is_undefined() {
     assert!(Reason::DivisionByZero.is_undefined() && !Reason::Straddle.is_undefined());
 }
+
+#[test]
+fn zeros_of_transposed_convolutions_may_be_left_out() {
+    let of = |dtype: &str, weights: &str, stride: i64| {
+        format!(
+            "a = input {dtype}[1,1,2] [2,0]\nw = input {dtype}[1,1,2] {weights}\n\
+             b = conv_transpose2d a w groups=1 stride=[{stride}] dilation=[1] padding=[0] \
+             output_padding=[0]\noutput b"
+        )
+    };
+    check(&of("i32", "[3,5]", 1), "6 10 0");
+    // The last element is 0 * 5 plus, perhaps, a zero beyond the image times 3.
+    check(&of("f32", "[3,5]", 1), "6.0 10.0 0?");
+    // The first element is 2 * 3 plus, perhaps, a zero times infinity; the image's zero is there.
+    check(&of("f32", "[3,inf]", 1), "?optional-zero inf any-nan");
+    check(&of("f32", "[3,inf]", 2), "?optional-zero inf ?optional-zero any-nan");
+}
