@@ -35,12 +35,13 @@ pub struct Loop {
     pub(super) has_cached_rows: bool,
     /// Its bit in sets of loops.
     pub(super) bit: u64,
-    /// The loops (bits) that some node depends on together with it.
+    /// The loops (bits) that some node depends on, or runs inside of, together with it.
     pub(super) related: u64,
 }
 
 impl Loop {
-    /// Returns whether no node depends on both loops, so that neither has to be inside the other.
+    /// Returns whether no node depends on both loops, or is reduced in one of them and depends on
+    /// the other, so that neither has to be inside the other.
     pub(super) fn is_independent(&self, other: &Loop) -> bool {
         self.related & other.bit == 0
     }
@@ -62,9 +63,14 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
     let cached_rows = row_ranges(free);
     let repeated = repeated_stores(free);
-    // The sink computes nothing: stores are independent.
+    // The sink computes nothing: stores are independent. A reduction runs inside the loops that its
+    // result depends on, also if its value is the same in all of its own iterations.
+    let inside = |node: &UOp| match node.op() {
+        Op::Reduce => bits(node) | free.of_loops(node),
+        _ => bits(node),
+    };
     let mut together: Vec<u64> =
-        free.nodes.iter().filter(|node| node.op() != Op::Sink).map(bits).collect();
+        free.nodes.iter().filter(|node| node.op() != Op::Sink).map(inside).collect();
     together.sort_unstable();
     together.dedup();
     let loop_of = |range: &UOp| {
