@@ -14,11 +14,11 @@ use gradiff::{DType, Engine, Error, Tensor};
 use super::Draw;
 
 /// Number of sums of a check.
-const SUMS: usize = 6;
+const SUMS: usize = 8;
 /// Most products of a sum of products.
-const PRODUCTS_MAX: usize = 1024;
+const PRODUCTS_MAX: usize = 2048;
 /// Number of sequences of optimisations for groups, and of optimisations of each at most.
-const GROUPED: usize = 4;
+const GROUPED: usize = 6;
 const OPTS_MAX: usize = 4;
 
 /// The axis of an operand: its elements, or one that is repeated, with zeros before and after.
@@ -52,13 +52,17 @@ struct Operand {
 }
 
 impl Operand {
-    /// Draws an operand that is repeated along this axis, or, without one, along any.
-    fn draw(draw: &mut Draw, sizes: &[usize], repeated: Option<usize>) -> Operand {
-        let mut axis = |(axis, size): (usize, &usize)| {
-            let is_repeated = repeated.map_or_else(|| draw.one_in(2), |repeated| axis == repeated);
+    /// Draws an operand that is repeated along the axes that `repeated` says.
+    fn draw(
+        draw: &mut Draw,
+        sizes: &[usize],
+        repeated: impl Fn(&mut Draw, usize) -> bool,
+    ) -> Operand {
+        let axis = |(axis, size): (usize, &usize)| {
+            let is_repeated = repeated(draw, axis);
             Axis::draw(draw, *size, is_repeated)
         };
-        let axes: Vec<Axis> = sizes.iter().enumerate().map(&mut axis).collect();
+        let axes: Vec<Axis> = sizes.iter().enumerate().map(axis).collect();
         let mut order: Vec<usize> = (0..axes.len()).collect();
         for at in 1..order.len() {
             order.swap(at, draw.below(at + 1));
@@ -167,8 +171,14 @@ fn contraction(draw: &mut Draw) -> Result<(), String> {
     let rank = if is_matrix { 4 } else { 3 + draw.below(2) };
     let mut left = PRODUCTS_MAX;
     let mut size = |axis: usize| {
-        // An axis as long as a panel of the packed operand.
-        let sizes = if is_matrix && axis == 1 { &[8, 16, 9][..] } else { &[2, 3, 4, 5, 8, 16, 9] };
+        let sizes: &[usize] = match axis {
+            // As long as a panel of the packed operand.
+            1 if is_matrix => &[8, 16, 9],
+            // An odd number of tiles: the next row begins in the half of local memory that the last
+            // tile is in.
+            2.. if is_matrix => &[6, 9, 12, 2, 3],
+            _ => &[2, 3, 4, 5, 8, 16, 9],
+        };
         let size = draw.pick(sizes).min(left);
         left /= size;
         size
@@ -180,12 +190,18 @@ fn contraction(draw: &mut Draw) -> Result<(), String> {
         false => axis == summed || draw.one_in(3),
     };
     let is_summed: Vec<bool> = (0..rank).map(&mut is_summed).collect();
-    let repeated = [0, 1].map(|axis| is_matrix.then_some(axis));
-    let operands = repeated.map(|axis| Operand::draw(draw, &sizes, axis));
+    // The products may be the same all along one reduced axis.
+    let is_constant = draw.one_in(2);
+    let operands = [0, 1].map(|number| {
+        Operand::draw(draw, &sizes, |draw, axis| match is_matrix {
+            true => axis == number,
+            false => is_constant && axis == summed || draw.one_in(2),
+        })
+    });
     let (summed, outputs): (Vec<usize>, Vec<usize>) = (0..rank).partition(|axis| is_summed[*axis]);
     // Only sums of floats are packed; integers wrap, in any order.
     let is_packed = draw.one_in(2);
-    let kinds = [Kind::Sum, Kind::Product, Kind::Maximum];
+    let kinds = [Kind::Product, Kind::Sum, Kind::Product, Kind::Maximum];
     let (kind, dtype) =
         if is_packed { (Kind::Sum, DType::F32) } else { (draw.pick(&kinds), DType::I32) };
     let count = outputs.iter().map(|axis| sizes[*axis]).product();
