@@ -333,8 +333,11 @@ def run(options):
 
     def one(mutant):
         seed = seed_of(options.seed, mutant["id"])
-        code, output, seconds = launch(folder, mutant["ordinal"], options.seconds, seed,
-                                       options.devices)
+        judge = (folder, mutant["ordinal"], options.seconds, seed, options.devices)
+        code, output, seconds = launch(*judge)
+        if code == -signal.SIGKILL:
+            # It used no CPU time for long: it is stuck, or it waited for a machine that is busy.
+            code, output, seconds = launch(*judge)
         result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
         if is_false_alarm(folder, result, options.devices):
             result["verdict"] = "false alarm"

@@ -35,13 +35,13 @@ pub struct Loop {
     pub(super) has_cached_rows: bool,
     /// Its bit in sets of loops.
     pub(super) bit: u64,
-    /// The loops (bits) that some node depends on together with it, or a reduction runs over both.
+    /// The loops (bits) that some node depends on, or runs inside of, together with it.
     pub(super) related: u64,
 }
 
 impl Loop {
-    /// Returns whether no node depends on both loops and no reduction runs over both, so that neither
-    /// has to be inside the other.
+    /// Returns whether no node depends on both loops, or is reduced in one of them and depends on
+    /// the other, so that neither has to be inside the other.
     pub(super) fn is_independent(&self, other: &Loop) -> bool {
         self.related & other.bit == 0
     }
@@ -63,11 +63,14 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
     let cached_rows = row_ranges(free);
     let repeated = repeated_stores(free);
-    // The sink computes nothing: stores are independent. The value of a reduction may depend on none
-    // of its loops.
-    let nodes = free.nodes.iter().filter(|node| node.op() != Op::Sink).map(bits);
-    let bodies = reductions.iter().map(|reduction| free.of_loops(reduction) | bits(reduction));
-    let mut together: Vec<u64> = nodes.chain(bodies).collect();
+    // The sink computes nothing: stores are independent. A reduction runs inside the loops that its
+    // result depends on, also if its value is the same in all of its own iterations.
+    let inside = |node: &UOp| match node.op() {
+        Op::Reduce => bits(node) | free.of_loops(node),
+        _ => bits(node),
+    };
+    let mut together: Vec<u64> =
+        free.nodes.iter().filter(|node| node.op() != Op::Sink).map(inside).collect();
     together.sort_unstable();
     together.dedup();
     let loop_of = |range: &UOp| {

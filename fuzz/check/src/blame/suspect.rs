@@ -15,15 +15,15 @@ pub struct Suspect {
     pub detail: String,
 }
 
-/// A crate that is known to be the culprit of a problem, whatever stage the problem shows in: the
-/// crate that panicked; `graph` if some constant fold, interval or size with variables is wrong,
-/// since every stage computes with them, or if its checker refuses kernels that are right; `kernel`
-/// if a target contradicts itself; `render` if a text leaves out a wrap.
+/// A crate that is known to be the culprit of a problem, whatever stage the problem shows in:
+/// `graph` if some constant fold, interval or size with variables is wrong, since every stage
+/// computes with them and panics where they contradict themselves; else the crate that panicked;
+/// `graph` if its checker refuses kernels that are right; `kernel` if a target contradicts itself;
+/// `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
     let suspect = |stage, crate_name, detail| Some(Suspect { stage, crate_name, detail });
-    if let Some(crate_name) = crate::backends::panics::crate_of(problem) {
-        return suspect(Stage::Panic, crate_name, problem.to_string());
-    }
+    // The checks below may panic as well.
+    let panicked = crate::backends::panics::crate_of(problem);
     if let Some(detail) = crate::checks::calls::wrong_fold() {
         return suspect(Stage::Fold, Crate::Graph, detail);
     }
@@ -32,6 +32,9 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     }
     if let Some(detail) = crate::checks::calls::wrong_size() {
         return suspect(Stage::Sizes, Crate::Graph, detail);
+    }
+    if let Some(crate_name) = panicked {
+        return suspect(Stage::Panic, crate_name, problem.to_string());
     }
     if problem.contains(crate::backends::translate::SAME_DTYPES) {
         return suspect(Stage::Dtypes, Crate::Graph, problem.to_string());

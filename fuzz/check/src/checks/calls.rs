@@ -7,6 +7,7 @@
 
 mod batches;
 mod chain;
+mod contractions;
 mod copies;
 mod damaged;
 mod devices;

@@ -17,8 +17,17 @@ const COMPILERS: [&str; 8] =
 /// The first version with opaque pointers and without excess precision of `_Float16`.
 const VERSION_LEAST: u32 = 16;
 
-/// Flags without optimisation, which could hide undefined behaviour of a text, and takes time.
-const FLAGS: [&str; 5] = ["-O0", "-w", "-fPIC", "-ffp-contract=off", "-shared"];
+/// Flags without optimisation, which could hide undefined behaviour of a text, and takes time. An
+/// index beyond the declared size of an array ends the process.
+const FLAGS: [&str; 7] = [
+    "-O0",
+    "-w",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-shared",
+    "-fsanitize=bounds",
+    "-fsanitize-undefined-trap-on-error",
+];
 
 /// The files that kernels include, and the source of the host.
 const FILES: [(&str, &str); 8] = [

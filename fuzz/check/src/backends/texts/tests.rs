@@ -116,6 +116,7 @@ fn a_text_that_crashes_or_overflows_ends_its_own_process() {
         ("x[0] = -y[0] << 1", "SIGILL"),
         ("x[0] = y[0] / x[1]", "SIGILL"),
         ("x[0] = (int)(y[0] * 3e9f)", "SIGILL"),
+        ("__shared__ int z[2]; z[1 + y[0]] = 1", "SIGILL"),
     ] {
         let text = format!("__global__ void k0(int* x, int* y) {{ {store}; }}\n");
         let problem = run(&mut None, &text, false).expect_err(store);

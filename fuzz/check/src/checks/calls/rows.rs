@@ -7,9 +7,9 @@ use gradiff_corpus::{
 };
 
 use super::{
-    Call, Draw, Expected, Row, batches, copies, devices, folds, gradients, intervals, limits,
-    memories, name_of, nodes, options, random, repeated, rules, selections, sizes, stores, uniform,
-    values, views, windows,
+    Call, Draw, Expected, Row, batches, contractions, copies, devices, folds, gradients, intervals,
+    limits, memories, name_of, nodes, options, random, repeated, rules, selections, sizes, stores,
+    uniform, values, views, windows,
 };
 use crate::backends::translate;
 
@@ -17,7 +17,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 68] = [
+pub(super) const ROWS: [(&str, Row); 69] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -66,6 +66,7 @@ pub(super) const ROWS: [(&str, Row); 68] = [
     ("readings", Row::Check(values::readings)),
     ("random numbers", Row::Check(random::random)),
     ("sums of batches", Row::Check(batches::batches)),
+    ("contractions", Row::Check(contractions::contractions)),
     ("selections by masks", Row::Check(selections::selections)),
     ("names of devices", Row::Check(copies::names)),
     ("operands on devices", Row::Check(copies::operands)),

@@ -54,8 +54,10 @@ pub(super) fn stores(draw: &mut Draw) -> Result<(), String> {
         }
         store.check()?;
     }
-    if draw.one_in(3) {
-        return check_refusals(draw);
+    match draw.below(4) {
+        0 => return check_refusals(draw),
+        1 => return check_older_entries(),
+        _ => {}
     }
     store.evict(draw)?;
     store.check()
@@ -221,6 +223,9 @@ impl Store {
             ("notes.so".to_string(), true, 5000),
             ("README".to_string(), true, 5000),
             (format!("{}.so", "xyz".repeat(10)), true, 5000),
+            ("f.so".to_string(), true, 5000),
+            (format!("{}.so", &hash[..31]), true, 5000),
+            (format!("{}.so", &hash[..33]), true, 5000),
             (format!("{}.so", &hash[1..]), true, 5000),
             (format!("{hash}.s-o"), true, 5000),
             (format!("{hash}x.so"), true, 5000),
@@ -246,6 +251,20 @@ impl Store {
             files_added.push((path_of(name), stays));
         }
         Ok(files_added)
+    }
+}
+
+/// Checks that entries of older versions, whose names are hashes of 128 bits, are evicted, too.
+fn check_older_entries() -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let older = folder.path().join(format!("{}.so", "0123456789abcdef".repeat(2)));
+    write(&older, [0; 5000]).map_err(|error| error.to_string())?;
+    set_age(&older, AGE_UNIT)?;
+    let cache = Cache::at(folder.path(), KINDS[0], 1000).map_err(|error| error.to_string())?;
+    cache.add("key", b"object").map_err(|error| error.to_string())?;
+    match older.exists() {
+        true => Err("an entry of an older version is not evicted".to_string()),
+        false => Ok(()),
     }
 }
 

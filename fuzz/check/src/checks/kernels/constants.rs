@@ -2,6 +2,8 @@
 
 use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Global, Instruction, Linear, Op};
 
+use gradiff_eval::scalar;
+
 use super::draw::Style;
 use super::table::edge;
 use super::{Drawn, SAID};
@@ -16,7 +18,11 @@ const COUNT: usize = 16;
 /// [`BoundedLinear::check`] refuses it.
 pub(super) fn constants(seed: u64, style: &Style, dtype: DType) -> Result<Drawn, String> {
     let mut draw = Draw::new(seed);
-    let values: Vec<Constant> = (0..COUNT).map(|_| edge(&mut draw, style, dtype)).collect();
+    let mut values: Vec<Constant> = (0..COUNT).map(|_| edge(&mut draw, style, dtype)).collect();
+    // Languages have a word for the quiet NaN, which is not this one.
+    if let Some(nan) = scalar::float(dtype, f64::NAN).filter(|_| style.free_nan != Some(dtype)) {
+        values[0] = Constant::from_bits(dtype, nan.bits() | 1);
+    }
     let global = Arg::Global(Global { slot: 0, size_elements: COUNT as i64 });
     let mut uops = vec![Instruction::new(Op::DefineGlobal, dtype, [], global)];
     for (at, value) in values.iter().enumerate() {

@@ -161,7 +161,7 @@ fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
     let mut kernel = kernel.clone();
     let at = draw.below(kernel.uops.len());
     let donor = draw.below(kernel.uops.len());
-    match draw.below(13) {
+    match draw.below(14) {
         0 => kernel.uops[at].dtype = dtype(draw),
         1 => kernel.uops[at].lanes = draw.pick(&[0, 1, 2, 3, 4, 8, 16, 64, 255]),
         2 => kernel.uops[at].op = OPS[draw.below(OPS.len())].op,
@@ -180,6 +180,7 @@ fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
         9 => remove(&mut kernel, at),
         10 => relocate(&mut kernel, at, donor),
         11 => repeat_range(&mut kernel, draw),
+        12 => launch_loops(&mut kernel, draw),
         _ => {
             // A field of a uop of a rare op.
             let rare = kernel.uops.iter().position(|uop| {
@@ -274,6 +275,22 @@ fn repeat_range(kernel: &mut Linear, draw: &mut Draw) {
         *source += u32::from(at <= *source as usize);
     }
     kernel.uops.insert(at, added);
+}
+
+/// Makes the loops around an assignment launched ranges, also those that its variable lives across.
+fn launch_loops(kernel: &mut Linear, draw: &mut Draw) {
+    let is_assign = |at: &usize| kernel.uops[*at].op == Op::Assign;
+    let assigns: Vec<usize> = (0..kernel.uops.len()).filter(is_assign).collect();
+    if assigns.is_empty() {
+        return;
+    }
+    let before = &mut kernel.uops[..draw.pick(&assigns)];
+    let kind = draw.pick(&[AxisKind::Global, AxisKind::Local, AxisKind::Thread]);
+    for uop in before.iter_mut().filter(|uop| uop.op == Op::Range) {
+        if let Arg::Axis(axis) = uop.arg {
+            uop.arg = Arg::Axis(Axis { kind, ..axis });
+        }
+    }
 }
 
 /// An arg similar to that of the uop.

@@ -1,7 +1,7 @@
 //! Checks of a kernel without running it: the target supports its launch, its local memory, its
 //! vectors and products, and its language has a text for it.
 
-use gradiff::graph::{Arg, AxisKind, Instruction, Linear, Op};
+use gradiff::graph::{Arg, AxisKind, Instruction, Linear, Op, Target};
 use gradiff::render::{Error, LANGUAGES};
 
 use super::Rules;
@@ -106,13 +106,17 @@ fn check_product(uop: &Instruction, rules: &Rules) -> Result<(), String> {
     })
 }
 
-/// Checks that the language has a text for the kernel, unless it does not support its types.
+/// Checks that the language has a text for the kernel, unless it does not support its types. A
+/// function that its target does not support is the kernel's fault.
 fn check_text(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let language = LANGUAGES.iter().find(|language| Some(language.name) == rules.text);
     let Some(language) = language else { return Ok(()) };
     match crate::catch(|| (language.render)(kernel)) {
         Ok(Ok(_) | Err(Error::Type { .. })) => Ok(()),
-        Ok(Err(error)) => Err(format!("{NO_TEXT}: {error}")),
+        Ok(Err(error)) => match Target::of(language.name).find_unsupported(kernel) {
+            Some(problem) => Err(format!("{} {problem}", rules.language)),
+            None => Err(format!("{NO_TEXT}: {error}")),
+        },
         Err(panic) => Err(format!("{NO_TEXT}: {panic}")),
     }
 }
