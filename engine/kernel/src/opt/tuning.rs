@@ -119,6 +119,10 @@ pub(crate) const NEARER_ROWS_MAX: (i128, i128) = (12, 11);
 /// Most vectors of a tile whose lanes are stored one by one and whose windows are unrolled: both
 /// take many instructions.
 pub(crate) const SCALAR_STORE_VECTORS_MAX: i64 = 16;
+/// Most products of a window that is unrolled although no vector of it is reused.
+pub(crate) const WINDOWS_MAX: i64 = 49;
+/// Most products of such windows of several rows that are upcast.
+pub(crate) const WINDOWS_OF_ROWS_MAX: i64 = 200;
 /// Most iterations of a reduced loop that is unrolled because gates depend on it, so that the gates
 /// of most iterations are known.
 pub(crate) const WINDOW_MAX: i64 = 4;

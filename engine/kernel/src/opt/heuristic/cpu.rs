@@ -14,6 +14,7 @@ use crate::Error;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
     ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_VECTORS_MAX, UPCAST_MAX, WINDOW_MAX,
+    WINDOWS_MAX, WINDOWS_OF_ROWS_MAX,
 };
 use crate::opt::{Loop, Loops, OptOp, Setting};
 
@@ -82,6 +83,9 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
         None if is_tiled => optimizer.vectors(&lane_loop, amount, &ACCUMULATORS),
         None => 1,
     };
+    if tile.is_none() && is_tiled {
+        share_windows(optimizer, &accesses, &lane_loop)?;
+    }
     optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
     expand_between(optimizer, &accesses, &lane_loop)?;
     let mut vectorized = vec![lane_loop.clone()];
@@ -352,6 +356,47 @@ fn unroll_window(
     let last = optimizer.loops.list.iter().filter(is_unrolled).max_by_key(|info| info.axis.number);
     if let Some(number) = last.map(|info| info.axis.number) {
         optimizer.add(OptOp::Unroll, number, 0)?;
+    }
+    Ok(())
+}
+
+/// Unrolls the windows of a reduction none of whose vectors a tile reuses, as those of a depthwise
+/// convolution, and upcasts a loop of rows whose windows overlap, which then share vectors.
+fn share_windows(
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    lane_loop: &Loop,
+) -> Result<(), Error> {
+    let stride = |access: &Access, info: &Loop| access.index_stride(&info.range);
+    let loads: Vec<&Access> = accesses.list.iter().filter(|access| !access.is_store).collect();
+    let list = &optimizer.loops.list;
+    let windows: Vec<Loop> = list.iter().filter(|info| info.is_reduced).cloned().collect();
+    let products = windows.iter().map(|info| info.size).fold(1, i64::saturating_mul);
+    let has_vectors = loads.iter().all(|load| matches!(stride(load, lane_loop), Some(0 | 1)));
+    if !has_vectors || WINDOWS_MAX < products {
+        return Ok(());
+    }
+    let overlaps = |info: &&Loop| {
+        let is_shared = |load: &&Access, window: &Loop| {
+            stride(load, info) != Some(0) && stride(load, info) == stride(load, window)
+        };
+        info.axis.kind == AxisKind::Loop
+            && info.is_output
+            && windows.iter().any(|window| loads.iter().any(|load| is_shared(load, window)))
+    };
+    let overlapping: Vec<Loop> = list.iter().filter(overlaps).cloned().collect();
+    if overlapping.is_empty() {
+        return Ok(());
+    }
+    let rows = overlapping.iter().filter(|info| info.range != lane_loop.range);
+    if let Some(rows) = rows.max_by_key(|info| info.axis.number) {
+        let limit = ROWS_MAX.min(WINDOWS_OF_ROWS_MAX / products.max(1));
+        let amounts: Vec<i64> =
+            (2..=limit).rev().filter(|amount| rows.size % amount == 0).collect();
+        optimizer.add_first_legal(OptOp::Upcast, rows.axis.number, &amounts)?;
+    }
+    for window in windows.iter().rev() {
+        optimizer.add(OptOp::Unroll, window.axis.number, 0)?;
     }
     Ok(())
 }
