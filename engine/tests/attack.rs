@@ -196,6 +196,56 @@ fn transposed_convolutions_of_nothing_are_refused() {
     assert!(error.to_string().contains("an image has no elements"), "{error}");
 }
 
+/// With phases of the stride, the padding is cut off in the end; all of it may be cut off.
+#[test]
+fn transposed_convolutions_are_as_defined_for_all_small_options() {
+    let (mut count, mut refused) = (0, 0);
+    for size in 1..=3 {
+        for kernel in 1..=4 {
+            for (stride, dilation) in [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (2, 2), (1, 3)] {
+                for (before, after) in [(0, 0), (1, 0), (0, 2), (1, 1), (3, 2)] {
+                    for added in 0..2 {
+                        let options = gradiff::Conv::default()
+                            .stride(stride)
+                            .dilation(dilation)
+                            .padding([before, after])
+                            .output_padding(added);
+                        let image = numbered(&[1, 1, size]).add(1).unwrap();
+                        let weight = numbered(&[1, 2, kernel]).add(1).unwrap();
+                        let total = (size - 1) * stride + dilation * (kernel - 1) + 1 + added;
+                        let result = image.conv_transpose2d(&weight, &options);
+                        if total <= before + after {
+                            assert!(result.is_err(), "{size} {kernel} {options:?}");
+                            refused += 1;
+                            continue;
+                        }
+                        let mut expected = vec![0i32; 2 * total as usize];
+                        for i in 0..size {
+                            for j in 0..kernel {
+                                let at = (i * stride + j * dilation) as usize;
+                                for output in 0..2 {
+                                    let weight = 1 + output * kernel + j;
+                                    expected[output as usize * total as usize + at] +=
+                                        ((i + 1) * weight) as i32;
+                                }
+                            }
+                        }
+                        let kept: Vec<i32> = expected
+                            .chunks(total as usize)
+                            .flat_map(|row| &row[before as usize..(total - after) as usize])
+                            .copied()
+                            .collect();
+                        let found = result.unwrap().to_vec::<i32>().unwrap();
+                        assert_eq!(found, kept, "{size} {kernel} {options:?}");
+                        count += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(600 < count && 50 < refused, "{count} {refused}");
+}
+
 #[test]
 fn huge_shapes_are_refused_before_allocation() {
     let engine = Engine::new("interp").unwrap();

@@ -40,6 +40,10 @@ pub(super) fn product(dtype: DType, x: Cell, y: Cell) -> Cell {
 /// The function of the pairs of factors that makes an element of the result, in their dtype.
 type Combine<'a> = &'a dyn Fn(DType, &[(Cell, Cell)]) -> Cell;
 
+/// The same; the last argument are the weights of the pairs whose other factor is a zero that may
+/// be left out.
+type CombineWithZeros<'a> = &'a dyn Fn(DType, &[(Cell, Cell)], &[Cell]) -> Cell;
+
 /// The sum of the products of pairs, cast back to their dtype.
 fn dot(sums: SumDepth) -> impl Fn(DType, &[(Cell, Cell)]) -> Cell {
     move |dtype, pairs| {
@@ -239,7 +243,7 @@ pub(crate) fn convolution_by(call: Call<'_>, combine: Combine<'_>) -> Check<Valu
 /// included, are `combine`, which is told the weights of these zeros.
 pub(crate) fn transposed_convolution_by(
     call: Call<'_>,
-    combine: &dyn Fn(DType, &[(Cell, Cell)], &[Cell]) -> Cell,
+    combine: CombineWithZeros<'_>,
 ) -> Check<Value> {
     let (dtype, x, w) = factors(call)?;
     let refused = || format!("{:?} with weights {:?} does not fit", x.shape, w.shape);

@@ -3,7 +3,7 @@
 use gradiff_eval::kernel::interpret;
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, Target, UOp};
 use gradiff_kernel::{Options, Strategy, stages};
-use gradiff_view::ShapeTracker;
+use gradiff_view::{ShapeTracker, View};
 
 use crate::common::random::{load, plain, reduce, sink};
 use crate::common::{Memories, agrees, linear};
@@ -155,6 +155,27 @@ fn convolution(columns: i64, filters: i64, is_transposed: bool) -> Case {
     Case { ast, sizes, target: "vectors" }
 }
 
+/// Makes the convolution of three images of so many rows and columns, each with windows of 3 x 3
+/// elements of its own, `stride` apart.
+fn depthwise(rows: i64, columns: i64, stride: i64) -> Case {
+    let (images, window) = (3, 3);
+    let [height, width] = [rows, columns].map(|size| (size - 1) * stride + window);
+    let shape = [images, rows, columns, window, window];
+    let strides = [height * width, stride * width, stride, width, 1];
+    let views = [&strides, &[window * window, 0, 0, window, 1]];
+    let trackers = views.map(|strides| {
+        let view = View::create(&shape, Some(strides), 0, None).expect("windows");
+        ShapeTracker::from_views(&[view]).expect("a view")
+    });
+    let sizes = [images * height * width, images * window * window];
+    let [image, filter] = [(1, 0), (2, 1)]
+        .map(|(slot, index)| load(DType::F32, slot, sizes[index], trackers[index].clone()));
+    let sum = reduce(Op::Add, UOp::binary(Op::Mul, image, filter), &[3, 4]);
+    let ast = sink(sum, &[images, rows, columns, 1, 1]);
+    let sizes = [images * rows * columns, sizes[0], sizes[1]].map(|size| size as usize).to_vec();
+    Case { ast, sizes, target: "vectors" }
+}
+
 #[test]
 fn opts_of_typical_kernels() {
     let table = [
@@ -199,6 +220,8 @@ fn opts_of_typical_kernels() {
         ),
         ("lanes stored one by one: 4 rows", "conv 64x24", convolution(24, 64, true)),
         ("gating windows are unrolled", "conv 24x64", convolution(24, 64, false)),
+        ("rows share vectors of windows", "depthwise 14x14", depthwise(14, 14, 1)),
+        ("windows two apart do not", "depthwise 7x16/2", depthwise(7, 16, 2)),
     ];
     let row = |(why, kernel, case): &(&str, &str, Case)| {
         format!("{kernel:17} {:13} {:57} {why}\n", case.target, case.opts())

@@ -590,7 +590,8 @@ impl Tensor {
     }
 
     /// Divides the axes of a kernel [k, c, ..] that have phases into these: element
-    /// `i * phases + phase` of an axis becomes element `i` of a further output, [k * phases, c, ..].
+    /// `i * phases + phase` of an axis becomes element `i` of a further output,
+    /// [k * phases, c, ..].
     fn divided_into_phases(&self, phases: &[Option<i64>]) -> Result<Tensor, Error> {
         let (shape, axes) = (self.shape(), phases.len());
         let mut split = shape[..2].to_vec();
@@ -646,7 +647,7 @@ impl Tensor {
         let padded = self.pad(&pads, self.zero())?;
         let size = padded.shape()[axis];
         let (first, last) = ((-before).max(0), size.saturating_sub((-after).max(0)));
-        if last < first {
+        if last <= first {
             return invalid(format!(
                 "conv_transpose2d of {:?}: the padding leaves nothing of axis {axis}",
                 self.shape()
