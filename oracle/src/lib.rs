@@ -21,8 +21,8 @@
 //! * Undefined integer ops, and decisions that fall within the error bounds, make an element
 //!   unspecified, with a [`Reason`], as well as all elements that depend on it. The result of a
 //!   `where`, pad or shrink does not depend on the elements that it omits.
-//! * Whether the zeros between and around the elements of a transposed convolution are multiplied is
-//!   free: an infinite or NaN weight there makes the element unspecified, and a zero has any sign.
+//! * Whether the zeros between and around the elements of a transposed convolution are multiplied
+//!   is free: an infinite or NaN weight there makes the element unspecified, a zero has any sign.
 //! * A gradient may be computed in forward or reverse mode, in the dtypes of the values, with any
 //!   formulas of derivatives of functions that are within 8 roundings. The numbers that stand for
 //!   derivatives where there are none, and the bounds, are in oracle/README.md, "Derivatives".
