@@ -75,10 +75,12 @@ pub struct Vectors {
     pub permutes: bool,
     /// True if loads and stores must be aligned to the length of the vector.
     pub aligned: bool,
-    /// Most lanes of a vector, other than of f16 and bf16; `bytes` limits them, too.
+    /// Most lanes of a vector, other than of f16, bf16 and bool; `bytes` limits them, too.
     pub lanes: i64,
     /// Most lanes of a vector of f16 or bf16; 0 if there are none.
     pub half_lanes: i64,
+    /// Most lanes of a vector of bools, of a byte each; 0 if there are none.
+    pub bool_lanes: i64,
     /// The functions that it supports for scalars only.
     pub unsupported: Functions,
 }
@@ -88,8 +90,18 @@ impl Vectors {
     pub const fn cpu(bytes: u32, registers: i64) -> Vectors {
         let unsupported = if bytes < 32 { SHORT } else { WIDE };
         let (alu, permutes, aligned) = (true, 32 <= bytes, false);
-        let (lanes, half_lanes) = (64, 64);
-        Vectors { bytes, registers, alu, permutes, aligned, lanes, half_lanes, unsupported }
+        let (lanes, half_lanes, bool_lanes) = (64, 64, 64);
+        Vectors {
+            bytes,
+            registers,
+            alu,
+            permutes,
+            aligned,
+            lanes,
+            half_lanes,
+            bool_lanes,
+            unsupported,
+        }
     }
 
     /// Returns whether elements that are two apart, or in reverse order, are accessed as vectors
@@ -101,7 +113,8 @@ impl Vectors {
     /// Returns the most lanes of a vector of a type; 0 if there is none.
     pub fn lanes_of(&self, dtype: DType) -> i64 {
         let limit = match dtype {
-            DType::Bool | DType::Void => return 0,
+            DType::Void => return 0,
+            DType::Bool => self.bool_lanes,
             DType::F16 | DType::BF16 => self.half_lanes,
             _ => self.lanes,
         };
@@ -215,6 +228,7 @@ const QUADS: Vectors = Vectors {
     bytes: 16,
     lanes: 4,
     half_lanes: 4,
+    bool_lanes: 0,
     unsupported: &[],
     ..LONG_VECTORS
 };
@@ -304,6 +318,7 @@ impl Target {
             aligned: false,
             lanes: 0,
             half_lanes: 0,
+            bool_lanes: 0,
             unsupported: &[],
         },
         unsupported: &[],

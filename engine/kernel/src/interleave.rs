@@ -30,8 +30,15 @@ pub(crate) fn interleave(linear: Linear, target: &Target) -> Linear {
 
 /// The terms of an index without its constant, each with the number of times it is added.
 type Terms = SmallVec<[(u32, i128); 4]>;
-/// An array, and the terms that the indices of several accesses have in common.
-type Place = (u32, Terms);
+
+/// The terms that the indices of several accesses of an array have in common, and their gate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    array: u32,
+    gate: Option<u32>,
+    terms: Terms,
+}
+
 /// The number of the block between two uops that change memory or open or close a loop, and the
 /// place of loads in it.
 type BlockKey = (u32, Place);
@@ -85,20 +92,28 @@ fn permuted_loads(uops: &[Instruction], is_vector: &dyn Fn(&Instruction) -> bool
     }
     found
 }
-/// Returns the array, the terms and the constant of the index of a load or store without a gate, if
-/// these have the same values wherever they occur in a block.
+
+/// Returns the place and the constant of the index of a load or store, if the terms and the gate
+/// have the same values wherever they occur in a block.
 fn place(uops: &[Instruction], access: &Instruction) -> Option<(Place, i128)> {
     let ((Op::Load, [address]) | (Op::Store, [address, _])) = (access.op, access.src.as_slice())
     else {
         return None;
     };
-    let [array, index] = uops[*address as usize].src.as_slice() else { return None };
+    let (array, index, gate) = match *uops[*address as usize].src.as_slice() {
+        [array, index] => (array, index, None),
+        [array, index, gate] => (array, index, Some(gate)),
+        _ => return None,
+    };
+    if gate.is_some_and(|gate| uops[gate as usize].op == Op::DefineAcc) {
+        return None;
+    }
     // A narrow index may wrap from element to element.
-    if uops[*index as usize].dtype.bits() < 32 {
+    if uops[index as usize].dtype.bits() < 32 {
         return None;
     }
     let (mut terms, mut offset) = (Terms::new(), 0i128);
-    let mut left: SmallVec<[(u32, i128); 8]> = SmallVec::from_slice(&[(*index, 1)]);
+    let mut left: SmallVec<[(u32, i128); 8]> = SmallVec::from_slice(&[(index, 1)]);
     while let Some((position, sign)) = left.pop() {
         let uop = &uops[position as usize];
         match (uop.op, &uop.arg, uop.src.as_slice()) {
@@ -114,7 +129,7 @@ fn place(uops: &[Instruction], access: &Instruction) -> Option<(Place, i128)> {
         }
     }
     terms.sort_unstable();
-    Some(((*array, terms), offset))
+    Some((Place { array, gate, terms }, offset))
 }
 
 /// Returns the block and the constants of the loads from which a vector is gathered, if each is as
@@ -240,7 +255,8 @@ fn interleaved_stores(uops: &[Instruction]) -> FxHashMap<u32, Stores> {
                 let stored = found.filter(|_| is_scalar);
                 // What accesses the array in another way ends the block.
                 let is_ended = |known: &Place| {
-                    known.0 == array(uop) && stored.as_ref().is_none_or(|(place, _)| place != known)
+                    known.array == array(uop)
+                        && stored.as_ref().is_none_or(|(place, _)| place != known)
                 };
                 let ended: Vec<Place> =
                     blocks.keys().filter(|key| is_ended(key)).cloned().collect();

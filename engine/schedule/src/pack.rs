@@ -12,10 +12,11 @@
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, DType, Dims, Op, Pairs, UOp};
 use gradiff_view::ShapeTracker;
+use smallvec::SmallVec;
 
 use crate::tuning::{
-    LANES, PADDING_WINDOW, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, PRODUCTS, ROWS_GAIN,
-    SCATTERED_STORE,
+    LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, PRODUCTS,
+    ROWS_GAIN, SCATTERED_STORE,
 };
 use crate::views::split;
 use crate::{Options, shape_of};
@@ -193,6 +194,7 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
     let output_axes = || (0..shape.len()).filter(|axis| !reduced.contains(axis));
     let last = output_axes().rfind(|axis| shape[*axis] != 1);
     let outputs: i64 = output_axes().map(|axis| shape[axis]).product();
+    let rows: i64 = reduced.iter().map(|axis| shape[*axis]).product();
     let mut best: Option<(i64, Contraction)> = None;
     for (operand, y) in product.src().iter().enumerate() {
         let x = &product.src()[1 - operand];
@@ -206,30 +208,39 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
         }
         let is_packable = |axis: &usize| !invariant.contains(axis) && is_invariant(x, *axis);
         for axis in output_axes().filter(is_packable) {
-            let is_contiguous = is_contiguous_along(y, &[axis]);
-            let widths = PANEL_WIDTHS.into_iter().filter(|width| shape[axis] % width == 0);
-            // Narrow panels of what is contiguous anyway, or none, are worse than the rows.
-            let width = match widths.max() {
-                Some(width) if is_contiguous && width < PANEL_WIDTH_MIN.min(shape[axis]) => {
-                    continue;
-                }
-                Some(width) => width,
-                None if is_contiguous || !PANEL_WHOLE.contains(&shape[axis]) => continue,
-                None => shape[axis],
-            };
             // Lanes along another axis than the last one are stored one by one.
             let stores = if Some(axis) == last { 0 } else { outputs * SCATTERED_STORE };
-            let padded = (width + LANES - 1) / LANES * LANES;
-            let wasted = count / width * (padded - width) / PRODUCTS;
-            let cost = count / reuse + stores + wasted;
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                let (invariant, reduced) = (invariant.clone(), reduced.clone());
-                let found = Contraction { operand, axis, width, invariant, reduced };
-                best = Some((cost, found));
+            let is_contiguous = is_contiguous_along(y, &[axis]);
+            for width in panel_widths(shape[axis], is_contiguous, rows) {
+                let padded = (width + LANES - 1) / LANES * LANES;
+                let wasted = count / width * (padded - width) / PRODUCTS;
+                let cost = count / reuse + stores + wasted;
+                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                    let (invariant, reduced) = (invariant.clone(), reduced.clone());
+                    let found = Contraction { operand, axis, width, invariant, reduced };
+                    best = Some((cost, found));
+                }
             }
         }
     }
     best.map(|(_, contraction)| contraction)
+}
+
+/// Returns the sizes that the innermost axis of panels may have: divisors of the size of an axis,
+/// or all of it. Narrow panels of what is contiguous anyway are worse than its rows.
+fn panel_widths(size: i64, is_contiguous: bool, rows: i64) -> SmallVec<[i64; 4]> {
+    let divisor = PANEL_WIDTHS.into_iter().find(|width| size % width == 0);
+    if is_contiguous {
+        return divisor.filter(|width| PANEL_WIDTH_MIN.min(size) <= *width).into_iter().collect();
+    }
+    if divisor.is_some_and(|width| PANEL_WIDTH_MIN <= width) {
+        return divisor.into_iter().collect();
+    }
+    let is_near = PANEL_WHOLE.contains(&size) || size.saturating_mul(rows) <= PANEL_ELEMENTS;
+    let is_whole = divisor.is_none() && PANEL_WHOLE.start <= size && is_near;
+    let whole = is_whole.then_some(size);
+    let wide = (PANEL_WIDTH_MIN + 1..PANEL_WIDTHS[0]).filter(|width| size % width == 0);
+    divisor.into_iter().chain(whole).chain(wide).collect()
 }
 
 /// Returns whether an operand needs no packing: its strides along the reduced axes are small, and

@@ -18,6 +18,8 @@ pub(crate) const PANEL_WIDTH_MIN: i64 = 32;
 /// Sizes of an axis without such a divisor that becomes a panel as a whole: more than a vector has,
 /// and rows that are not far apart.
 pub(crate) const PANEL_WHOLE: std::ops::Range<i64> = 9..1024;
+/// Most elements of a longer such panel: those that a cache of the second level holds.
+pub(crate) const PANEL_ELEMENTS: i64 = 1 << 17;
 /// The cost of an element that is stored by itself, in terms of an element that is packed.
 pub(crate) const SCATTERED_STORE: i64 = 4;
 /// Most lanes of a vector of floats.

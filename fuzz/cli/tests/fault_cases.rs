@@ -184,7 +184,7 @@ fn wrong_texts_are_blamed_on_the_renderer() {
     );
     let unsigned = (
         "render-compare-unsigned-as-signed",
-        "a = input u32[2] [4294967295, 1]\nb = cmplt a 5\noutput b\n",
+        "a = input u32[3] [4294967295, 1, 7]\nb = cmplt a 5\noutput b\n",
     );
     let undefined = (
         "render-helper-undefined",

@@ -176,17 +176,19 @@ impl Candidate<'_> {
     /// Returns whether a load of all lanes is one of vectors whose lanes are permuted.
     fn is_permuted(&self, position: usize) -> bool {
         let load = &self.uops()[position];
-        let stride = |candidate: &Candidate<'_>| {
-            let index = self.uops()[load.src[0] as usize].src[1];
-            candidate.stride(index).map(i64::abs)
+        let address = || &self.uops()[load.src[0] as usize];
+        let stride = |candidate: &Candidate<'_>| candidate.stride(address().src[1]).map(i64::abs);
+        let has_same_gate = |candidate: &Candidate<'_>| {
+            address().src.get(2).is_none_or(|gate| !candidate.varies(*gate))
         };
         let is_between = |bit: usize| {
             let between = Candidate { bit, ..*self };
-            bit != self.bit && stride(&between) == Some(1)
+            bit != self.bit && stride(&between) == Some(1) && has_same_gate(&between)
         };
         self.vectors.may_interleave()
             && load.op == Op::Load
             && self.is_supported(load.dtype)
+            && has_same_gate(self)
             && match stride(self) {
                 Some(1) => true,
                 Some(2) => (0..self.dims.ranges.len()).any(is_between),

@@ -101,25 +101,35 @@ fn shift_inwards(root: &UOp, info: &Loop, amount: i64) -> Result<UOp, Error> {
 }
 
 /// Cuts a loop into the iterations before `at`, and those from it on, whose range gets the next
-/// number. Each store in the loop becomes two.
+/// number. Each store in the loop becomes two; each reduction over it reduces the results of two.
 fn cut(root: &UOp, info: &Loop, at: i64, next_number: i64) -> Result<UOp, Error> {
     let (dtype, kind) = (info.range.dtype(), info.axis.kind);
-    let iterations = |count: i64, number: i64| match count {
-        1 => UOp::int(dtype, 0),
-        count => range(count, dtype, kind, number),
+    let part = |start: i64, count: i64, number: i64| {
+        let range = (count != 1).then(|| range(count, dtype, kind, number));
+        let reduced: Vec<UOp> = range.iter().cloned().collect();
+        let iteration = range.unwrap_or_else(|| UOp::int(dtype, 0));
+        let value = UOp::binary(Op::Add, iteration, UOp::int(dtype, start));
+        Replacement { range: info.range.clone(), value, reduced, accumulators: None }
     };
-    let first = iterations(at, info.axis.number);
-    let second = iterations(info.size - at, next_number);
-    let second = UOp::binary(Op::Add, second, UOp::int(dtype, at));
+    let parts = [part(0, at, info.axis.number), part(at, info.size - at, next_number)];
+    let replaced = |node: &UOp| -> Result<Vec<UOp>, Error> {
+        parts.iter().map(|part| replace(node, std::slice::from_ref(part))).collect()
+    };
+    if info.is_reduced {
+        return map_nodes(&root.toposort(), |old, node| match old.arg() {
+            Arg::Reduce(op, _) if old.src()[1..].contains(&info.range) => {
+                let dtype = node.dtype();
+                Ok(UOp::new(*op, dtype, replaced(&node)?, Arg::None))
+            }
+            _ => Ok(node),
+        });
+    }
     let varying = gradiff_rewrite::varying(root, &info.range);
     let mut stores: Sources = Sources::new();
     for store in root.src() {
-        if !varying.contains(store) {
-            stores.push(store.clone());
-            continue;
-        }
-        for value in [&first, &second] {
-            stores.push(replace(store, &[Replacement::value(&info.range, value.clone())])?);
+        match varying.contains(store) {
+            true => stores.extend(replaced(store)?),
+            false => stores.push(store.clone()),
         }
     }
     Ok(root.with_src(stores))

@@ -38,7 +38,7 @@ fn check_opt(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String
     match opt.op {
         OptOp::Tc => return tensor_cores::check(loops, info, opt.amount, setting).map(drop),
         OptOp::Swap => return check_swap(loops, info, opt.amount),
-        OptOp::Cut => return check_cut(loops, info, opt.amount, setting),
+        OptOp::Cut => return check_cut(loops, info, opt, setting),
         _ => {}
     }
     let amount = if opt.amount == 0 { info.size } else { opt.amount };
@@ -72,14 +72,18 @@ fn check_swap(loops: &Loops, info: &Loop, index: i64) -> Result<(), String> {
     ensure(is_plain_output && info.is_output, || "swap takes two plain output loops".to_owned())
 }
 
-fn check_cut(loops: &Loops, info: &Loop, at: i64, setting: Setting<'_>) -> Result<(), String> {
+fn check_cut(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Result<(), String> {
+    let at = opt.amount;
     ensure(setting.target.groups.is_none(), || "the device has groups".to_owned())?;
-    ensure(info.is_output && !info.is_reduced, || "cut takes an output loop".to_owned())?;
+    let Loop { size, is_reduced, is_output, .. } = *info;
+    ensure(is_output != is_reduced, || "cut takes an output or a reduced loop".to_owned())?;
+    ensure((1..size).contains(&at), || format!("{at} is not between 1 and {}", size - 1))?;
+    if is_reduced {
+        check_reordering(opt, setting)?;
+        return loops.have_room(1);
+    }
     ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;
     ensure(loops.cache_bytes == 0, || "the kernel caches rows".to_owned())?;
-    ensure((1..info.size).contains(&at), || {
-        format!("{at} is not between 1 and {}", info.size - 1)
-    })?;
     ensure(loops.stores < STORES_MAX, || {
         format!("the kernel has {} stores, at most {STORES_MAX} are possible", loops.stores)
     })?;

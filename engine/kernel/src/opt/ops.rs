@@ -19,8 +19,8 @@ pub enum OptOp {
     /// shifted inwards: it repeats some iterations of the block before it, which a reduction does
     /// not count again.
     Overlap,
-    /// Cuts an output loop into two with stores of their own: the iterations before `amount`, and
-    /// those from it on.
+    /// Cuts a loop into two: the iterations before `amount`, and those from it on. Those of an
+    /// output loop have stores of their own; the results of a reduced loop are reduced in the end.
     Cut,
     /// Interchanges the loop and the output loop at index `amount`.
     Swap,

@@ -122,18 +122,21 @@ impl Candidate<'_> {
 
     /// Returns whether an access of all lanes at an address is one of vectors whose lanes are
     /// permuted: in reverse order, or two elements apart while those between are accessed along
-    /// another expanded range.
+    /// another expanded range. The gate is the same for all of them.
     fn is_permuted(&self, address: &UOp) -> bool {
-        let index = &address.src()[1];
+        let (index, gate) = (&address.src()[1], address.src().get(2));
+        let has_same_gate = |range: &UOp| {
+            gate.is_none_or(|gate| self.free.of_node(gate) & self.free.of_node(range) == 0)
+        };
         let stride = |range: &UOp| stride(index, range, self.free).map(i64::abs);
         let is_between = |range: &UOp| {
             let is_expanded = matches!(range.arg(), Arg::Axis(axis)
                 if matches!(axis.kind, AxisKind::Upcast | AxisKind::Unroll));
-            is_expanded && stride(range) == Some(1)
+            is_expanded && stride(range) == Some(1) && has_same_gate(range)
         };
         self.vectors.may_interleave()
             && self.count() <= self.vectors.lanes_of(address.dtype())
-            && address.src().len() == 2
+            && has_same_gate(&self.range)
             && match stride(&self.range) {
                 Some(1) => true,
                 Some(2) => self.free.ranges().any(is_between),

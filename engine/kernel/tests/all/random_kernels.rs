@@ -107,6 +107,7 @@ fn drawn_opts_preserve_results() {
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
                 let permutes = seed / 18 % 2 == 0;
                 let half_lanes = if seed / 72 % 2 == 0 { 64 } else { 0 };
+                let bool_lanes = if seed / 7 % 2 == 0 { 64 } else { 0 };
                 let lanes = 4 << (seed / 144 % 3 * 2);
                 let vectors = Vectors {
                     bytes,
@@ -116,6 +117,7 @@ fn drawn_opts_preserve_results() {
                     aligned,
                     lanes,
                     half_lanes,
+                    bool_lanes,
                     unsupported: FUNCTIONS,
                 };
                 Target { vectors, fma: seed % 2 == 0, ..Target::default() }

@@ -66,7 +66,8 @@ fn wrong_target() -> Option<String> {
         let lanes = vectors.lanes_of(dtype);
         let bytes = i64::from(vectors.bytes);
         let is_right = match dtype {
-            DType::Bool | DType::Void => lanes == 0,
+            DType::Void => lanes == 0,
+            DType::Bool => lanes <= vectors.bool_lanes && lanes <= bytes,
             DType::F16 | DType::BF16 => lanes <= vectors.half_lanes && 2 * lanes <= bytes,
             _ => lanes <= vectors.lanes && lanes * dtype.size_bytes() as i64 <= bytes,
         };

@@ -24,6 +24,8 @@ pub(super) struct Access {
     strides: Vec<(UOp, Option<i64>)>,
     /// The ranges that its gate depends on.
     gates: Vec<UOp>,
+    /// The ranges by whose iterations the index is divided, and the divisors.
+    divided: Vec<(UOp, i64)>,
 }
 
 impl Access {
@@ -51,6 +53,12 @@ impl Access {
     /// Returns whether its gate depends on a range.
     pub(super) fn is_gated(&self, range: &UOp) -> bool {
         self.gates.contains(range)
+    }
+
+    /// Returns whether its index changes only from one block of so many iterations of a range to
+    /// another.
+    pub(super) fn is_repeated(&self, range: &UOp, block: i64) -> bool {
+        self.divided.iter().any(|(known, divisor)| known == range && divisor % block == 0)
     }
 
     /// Returns whether the elements along a range are two apart, and those between them are
@@ -92,6 +100,22 @@ struct LaneCost {
     saving: i64,
 }
 
+/// Returns the ranges along which a part of an index advances by 1 and is divided by a constant,
+/// and the constants.
+fn divided(address: &UOp, ranges: &[UOp], free: &Free) -> Vec<(UOp, i64)> {
+    let parts = address.src()[1].toposort();
+    let divisor = |part: &UOp| match part.op() {
+        Op::FloorDiv => part.src()[1].as_int().and_then(|divisor| i64::try_from(divisor).ok()),
+        _ => None,
+    };
+    let of_part = |part: &UOp| {
+        let divisor = divisor(part)?;
+        let advances = |range: &&UOp| stride(&part.src()[0], range, free) == Some(1);
+        Some((ranges.iter().find(advances)?.clone(), divisor))
+    };
+    parts.iter().filter_map(of_part).collect()
+}
+
 /// All loads and stores of a kernel.
 pub(super) struct Accesses {
     pub(super) list: Vec<Access>,
@@ -101,6 +125,8 @@ pub(super) struct Accesses {
     widest_along: Vec<(UOp, i64)>,
     /// True if 16-bit floats are loaded or stored.
     pub(super) has_halves: bool,
+    /// The ranges that each comparison of integers depends on.
+    compared: Vec<Vec<UOp>>,
 }
 
 impl Accesses {
@@ -120,9 +146,10 @@ impl Accesses {
             let stride = |range: &UOp| stride(&index.src()[1], range, &free);
             let index_ranges = ranges.iter().filter(|range| varies_along(&index.src()[1..], range));
             let strides = index_ranges.map(|range| (range.clone(), stride(range))).collect();
+            let divided = divided(index, &ranges, &free);
             let is_store = node.op() == Op::Store;
             let weight = if is_store { 1 } else { free.weight(index) };
-            Access { is_store, dtype: index.dtype(), weight, strides, gates }
+            Access { is_store, dtype: index.dtype(), weight, strides, gates, divided }
         };
         let list = free.nodes.iter().filter(is_access).map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
@@ -142,7 +169,21 @@ impl Accesses {
         let widest_along = ranges.iter().map(|range| (range.clone(), widest_along(range)));
         let widest_along = widest_along.collect();
         let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
-        Ok(Accesses { list, widest_bytes, widest_along, has_halves })
+        let is_compared = |node: &&UOp| node.op() == Op::CmpLt && node.src()[0].dtype().is_int();
+        let compared = |node: &UOp| {
+            let varies = |range: &&UOp| free.of_node(node) & free.of_node(range) != 0;
+            ranges.iter().filter(varies).cloned().collect()
+        };
+        let compared = free.nodes.iter().filter(is_compared).map(compared).collect();
+        Ok(Accesses { list, widest_bytes, widest_along, has_halves, compared })
+    }
+
+    /// Returns whether some comparison depends on these two ranges and on no others.
+    pub(super) fn compares(&self, first: &UOp, second: &UOp) -> bool {
+        let are_both = |ranges: &Vec<UOp>| {
+            ranges.len() == 2 && ranges.contains(first) && ranges.contains(second)
+        };
+        self.compared.iter().any(are_both)
     }
 
     /// Returns the most lanes that a vector of each type that is accessed along a range can have,

@@ -83,10 +83,19 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
         None if is_tiled => optimizer.vectors(&lane_loop, amount, &ACCUMULATORS),
         None => 1,
     };
-    if tile.is_none() && is_tiled {
-        share_windows(optimizer, &accesses, &lane_loop)?;
+    let shares_windows =
+        tile.is_none() && is_tiled && share_windows(optimizer, &accesses, &lane_loop)?;
+    // Rows that share windows keep their vectors in registers: several of each are too many.
+    let vectors = if shares_windows { 1 } else { vectors };
+    if is_tiled && !shares_windows {
+        unroll_masks(optimizer, &accesses, &lane_loop)?;
     }
-    optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
+    let number = lane_loop.axis.number;
+    if !has_reduction {
+        cut_at_blocks(optimizer, &accesses, &lane_loop, amount)?;
+    }
+    let whole = optimizer.index_of(number).map(|index| optimizer.loops.list[index].clone());
+    optimizer.add_lanes(whole.as_ref().unwrap_or(&lane_loop), amount, vectors, threads)?;
     expand_between(optimizer, &accesses, &lane_loop)?;
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {
@@ -361,12 +370,13 @@ fn unroll_window(
 }
 
 /// Unrolls the windows of a reduction none of whose vectors a tile reuses, as those of a depthwise
-/// convolution, and upcasts a loop of rows whose windows overlap, which then share vectors.
+/// convolution, and upcasts a loop of rows whose windows overlap, which then share vectors. Returns
+/// whether it found any.
 fn share_windows(
     optimizer: &mut Optimizer<'_>,
     accesses: &Accesses,
     lane_loop: &Loop,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let stride = |access: &Access, info: &Loop| access.index_stride(&info.range);
     let loads: Vec<&Access> = accesses.list.iter().filter(|access| !access.is_store).collect();
     let list = &optimizer.loops.list;
@@ -374,7 +384,7 @@ fn share_windows(
     let products = windows.iter().map(|info| info.size).fold(1, i64::saturating_mul);
     let has_vectors = loads.iter().all(|load| matches!(stride(load, lane_loop), Some(0 | 1)));
     if !has_vectors || WINDOWS_MAX < products {
-        return Ok(());
+        return Ok(false);
     }
     let overlaps = |info: &&Loop| {
         let is_shared = |load: &&Access, window: &Loop| {
@@ -386,7 +396,7 @@ fn share_windows(
     };
     let overlapping: Vec<Loop> = list.iter().filter(overlaps).cloned().collect();
     if overlapping.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let rows = overlapping.iter().filter(|info| info.range != lane_loop.range);
     if let Some(rows) = rows.max_by_key(|info| info.axis.number) {
@@ -397,6 +407,39 @@ fn share_windows(
     }
     for window in windows.iter().rev() {
         optimizer.add(OptOp::Unroll, window.axis.number, 0)?;
+    }
+    Ok(true)
+}
+
+/// Unrolls the reduced loops on which the masks of lanes depend, as those of a running sum, so that
+/// the masks are constants.
+fn unroll_masks(
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    lane_loop: &Loop,
+) -> Result<(), Error> {
+    let is_masked = |info: &&Loop| {
+        info.is_reduced && !info.is_output && accesses.compares(&info.range, &lane_loop.range)
+    };
+    let masked = optimizer.loops.list.iter().filter(is_masked).map(|info| info.axis.number);
+    for number in masked.collect::<Vec<i64>>() {
+        optimizer.add(OptOp::Unroll, number, 0)?;
+    }
+    Ok(())
+}
+
+/// Cuts the rest off the loop of the lanes, if lanes that begin at a multiple of their number load
+/// the same element: shifted inwards they would not.
+fn cut_at_blocks(
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    lane_loop: &Loop,
+    lanes: i64,
+) -> Result<(), Error> {
+    let rest = lane_loop.size % lanes;
+    let is_repeated = |access: &Access| access.is_repeated(&lane_loop.range, lanes);
+    if rest != 0 && lanes < lane_loop.size && accesses.list.iter().any(is_repeated) {
+        optimizer.add(OptOp::Cut, lane_loop.axis.number, lane_loop.size - rest)?;
     }
     Ok(())
 }

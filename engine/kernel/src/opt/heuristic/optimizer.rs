@@ -1,6 +1,6 @@
 //! The state of the heuristics: a kernel, to which opts are applied one by one.
 
-use gradiff_graph::{AxisKind, UOp};
+use gradiff_graph::{Arg, AxisKind, DType, Op, UOp};
 
 use crate::Error;
 use crate::opt::apply::apply_to;
@@ -59,9 +59,9 @@ impl Optimizer<'_> {
         let (over, under) = SHIFTED_MAX;
         let divides = |amount: &&i64| info.size % (lanes * **amount) == 0;
         let is_shifted = |amount: &&i64| {
-            let block = lanes * **amount;
-            padded_size(info.size, block) <= info.size.saturating_mul(over) / under
-                && self.may_shift(info, block)
+            let padded = padded_size(info.size, lanes * **amount);
+            padded <= info.size.saturating_mul(over) / under
+                && self.may_shift(info, shifted_block(info.size, lanes, **amount))
         };
         let found = amounts.iter().find(divides).or_else(|| amounts.iter().find(is_shifted));
         found.copied().unwrap_or(1)
@@ -85,10 +85,22 @@ impl Optimizer<'_> {
             let is_alone = info.is_output && !self.loops.list.iter().any(is_divisible);
             let wide = block.saturating_mul(if is_alone { threads } else { 1 });
             let is_long = wide.saturating_mul(LONG_BLOCKS) <= info.size;
-            self.add(OptOp::Overlap, number, if is_long { wide } else { block })?;
+            let short = shifted_block(info.size, lanes, vectors);
+            self.add(OptOp::Overlap, number, if is_long { wide } else { short })?;
         }
+        let is_shifted = info.size % block != 0;
         self.add(OptOp::Upcast, number, lanes)?;
         self.add(OptOp::Upcast, number, vectors)?;
+        if is_shifted && let Some(index) = self.index_of(number) {
+            let info = &self.loops.list[index];
+            let repeats = |(number, _): &(usize, DType)| {
+                !matches!(self.loops.reductions[*number].arg(), Arg::Reduce(Op::Max, _))
+            };
+            // Only the last block has elements that must not count again.
+            if info.reductions.iter().any(repeats) {
+                self.add(OptOp::Cut, number, info.size - 1)?;
+            }
+        }
         Ok(())
     }
 
@@ -107,6 +119,12 @@ impl Optimizer<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the size of the blocks that are shifted inwards: that of so many vectors, or of one if
+/// the vectors are all that a loop has.
+fn shifted_block(size: i64, lanes: i64, vectors: i64) -> i64 {
+    if size < lanes * vectors { lanes } else { lanes * vectors }
 }
 
 /// Returns the largest of `limit`, `limit / 2`, `limit / 4` and so on that divides the size, if one
