@@ -1,7 +1,7 @@
 //! Emits the expanded kernel.
 
 use gradiff_graph::target::Vectors;
-use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, evaluate};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, evaluate};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -232,7 +232,7 @@ impl Emitter<'_> {
     }
 
     /// Emits an accumulation along the lanes. With an accumulator for each lane it is a vector op
-    /// or an op for each lane; else the lanes are reduced in pairs and accumulated once.
+    /// or an op for each lane; else the lanes are reduced in halves or pairs and accumulated once.
     fn emit_accumulation(&mut self, position: usize) {
         let Some(lanes) = &self.lanes else { return };
         let (VectorAxis { bit, count }, form) = (lanes.axis, lanes.required[position]);
@@ -249,16 +249,18 @@ impl Emitter<'_> {
             self.emit(position + 1);
             return;
         }
+        let is_vector = is_shared && form & VECTOR != 0 && !is_invariant;
         let mut values: SmallVec<[Value; 16]> = SmallVec::new();
-        for lane in 0..count {
+        if is_vector {
+            values.extend(self.reduce_halves(&uop, value as usize, count));
+        }
+        for lane in if is_vector { 0..0 } else { 0..count } {
             self.counters[bit] = lane;
-            if !is_shared {
+            if is_shared {
+                values.push(self.source(value as usize));
+            } else {
                 self.emit(position);
                 self.emit(position + 1);
-            } else if form & VECTOR != 0 && !is_invariant {
-                values.push(self.extract_lane(value as usize, lane));
-            } else {
-                values.push(self.source(value as usize));
             }
         }
         if !is_shared {
@@ -282,13 +284,46 @@ impl Emitter<'_> {
         self.emit(position + 1);
     }
 
+    /// Reduces the lower and the upper half of a vector by an op, again and again, and returns the
+    /// two lanes that are left; all lanes of bools, which are masks.
+    fn reduce_halves(
+        &mut self,
+        op: &Instruction,
+        position: usize,
+        count: i64,
+    ) -> SmallVec<[Value; 16]> {
+        let (mut vector, mut lanes, dtype) = (self.emitted_vector(position), count, op.dtype);
+        while 2 < lanes && dtype != DType::Bool {
+            lanes /= 2;
+            let halves = [0, lanes].map(|first| {
+                let parts: SmallVec<[Value; 16]> =
+                    (first..first + lanes).map(|lane| self.lane(vector, dtype, lane)).collect();
+                let half = Instruction::new(Op::Vectorize, dtype, [], Arg::None);
+                self.push(Instruction { lanes: lanes as u8, ..half }, &parts)
+            });
+            let reduced = Instruction { src: SmallVec::new(), lanes: lanes as u8, ..op.clone() };
+            vector = self.push(reduced, &halves);
+        }
+        (0..lanes).map(|lane| self.lane(vector, dtype, lane)).collect()
+    }
+
     /// Extracts a lane of the vector of a uop.
     fn extract_lane(&mut self, position: usize, lane: i64) -> Value {
+        let vector = self.emitted_vector(position);
+        self.lane(vector, self.linear.uops[position].dtype, lane)
+    }
+
+    /// Returns the vector along the lanes of a uop, which has been emitted.
+    fn emitted_vector(&mut self, position: usize) -> Value {
         let bit = self.lanes.as_ref().map_or(0, |lanes| lanes.axis.bit);
         let before = std::mem::replace(&mut self.counters[bit], ALL);
         let vector = self.emitted[&self.key(position)];
         self.counters[bit] = before;
-        let dtype = self.linear.uops[position].dtype;
+        vector
+    }
+
+    /// Extracts a lane of a vector.
+    fn lane(&mut self, vector: Value, dtype: DType, lane: i64) -> Value {
         self.push(Instruction::new(Op::Lane, dtype, [], Arg::Int(lane)), &[vector])
     }
 

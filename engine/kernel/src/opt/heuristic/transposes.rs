@@ -30,7 +30,7 @@ pub(super) fn block_transposed(optimizer: &mut Optimizer<'_>) -> Result<bool, Er
     let is_loaded = |info: &&Loop| {
         let mut loads = accesses.list.iter().filter(|access| !access.is_store);
         info.range != stored.range
-            && loads.any(|load| load.stride(&info.range) == Some(1) && is_apart(load))
+            && loads.any(|load| matches!(load.stride(&info.range), Some(1..=4)) && is_apart(load))
     };
     let Some(loaded) = list.iter().filter(is_plain).find(is_loaded) else { return Ok(false) };
     for info in [loaded.clone(), stored.clone()] {
