@@ -46,7 +46,8 @@ pub(crate) fn target(name: &str) -> Result<Target, String> {
         "cpu" => Ok(Target { threads: 4, prefetches: true, ..Target::of("llvm") }),
         "small" => {
             let groups = Target::of("groups");
-            let vectors = Vectors { aligned: true, lanes: 8, half_lanes: 8, ..groups.vectors };
+            let vectors =
+                Vectors { aligned: true, lanes: 8, half_lanes: 8, bool_lanes: 8, ..groups.vectors };
             Ok(Target { groups: Some(SMALL), vectors, ..groups })
         }
         _ => Target::named(name).map_or_else(|| target_of_device(name), Ok),
