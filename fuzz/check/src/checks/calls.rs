@@ -28,6 +28,7 @@ mod stores;
 mod uniform;
 mod values;
 mod views;
+mod wide;
 mod windows;
 
 pub use chain::check_chain;
