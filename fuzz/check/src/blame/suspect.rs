@@ -18,8 +18,8 @@ pub struct Suspect {
 
 /// A crate that is known to be the culprit of a problem, whatever stage the problem shows in:
 /// `graph` if some constant fold, interval, size with variables or comparison of nodes is wrong,
-/// since every stage computes with them and panics where they contradict themselves; else the crate
-/// that panicked; `graph` if its checker refuses kernels that are right; `kernel` if a target
+/// and `view` if a movement is, since every stage computes with them and panics where they
+/// contradict themselves; else the crate that panicked; `graph` if its checker refuses kernels that are right; `kernel` if a target
 /// contradicts itself; `rewrite` if an op is left that tables of rules replace; `render` if a text
 /// leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
@@ -38,14 +38,14 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     if let Some(detail) = crate::checks::points::wrong_order() {
         return suspect(Stage::Order, Crate::Graph, detail);
     }
+    if let Some(detail) = crate::checks::calls::wrong_view() {
+        return suspect(Stage::Movements, Crate::View, detail);
+    }
     if let Some(crate_name) = panicked {
         return suspect(Stage::Panic, crate_name, problem.to_string());
     }
     if problem.contains(crate::backends::translate::SAME_DTYPES) {
         return suspect(Stage::Dtypes, Crate::Graph, problem.to_string());
-    }
-    if let Some(detail) = crate::checks::calls::wrong_view() {
-        return suspect(Stage::Movements, Crate::View, detail);
     }
     if let Some(detail) = wrong_target() {
         return suspect(Stage::Target, Crate::Kernel, detail);
