@@ -19,9 +19,9 @@ pub struct Suspect {
 /// A crate that is known to be the culprit of a problem, whatever stage the problem shows in:
 /// `graph` if some constant fold, interval, size with variables or comparison of nodes is wrong,
 /// and `view` if a movement is, since every stage computes with them and panics where they
-/// contradict themselves; else the crate that panicked; `graph` if its checker refuses kernels that are right; `kernel` if a target
-/// contradicts itself; `rewrite` if an op is left that tables of rules replace; `render` if a text
-/// leaves out a wrap.
+/// contradict themselves; else the crate that panicked; `graph` if its checker refuses kernels that
+/// are right; `kernel` if a target contradicts itself; `rewrite` if an op is left that tables of
+/// rules replace; `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
     let suspect = |stage, crate_name, detail| Some(Suspect { stage, crate_name, detail });
     // The checks below may panic as well.

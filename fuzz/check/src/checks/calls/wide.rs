@@ -57,7 +57,7 @@ fn moved(draw: &mut Draw) -> ShapeTracker {
         let axis = draw.below(shape.len());
         let size = shape[axis];
         let with = |sizes: &[i64]| [&shape[..axis], sizes, &shape[axis + 1..]].concat();
-        let others = |of: &dyn Fn(usize) -> (i64, i64)| (0..shape.len()).map(of).collect();
+        let pairs = |of: &dyn Fn(usize) -> (i64, i64)| (0..shape.len()).map(of).collect();
         let next = match draw.below(6) {
             0 => {
                 let order: Vec<usize> = (0..shape.len()).rev().collect();
@@ -67,13 +67,13 @@ fn moved(draw: &mut Draw) -> ShapeTracker {
                 let (before, after) =
                     (draw.pick(&[0, 1, 3, size, 1 << 30]), draw.pick(&[0, 1, 1 << 20, 1 << 30]));
                 let pads: Vec<(i64, i64)> =
-                    others(&|at| if at == axis { (before, after) } else { (0, 0) });
+                    pairs(&|at| if at == axis { (before, after) } else { (0, 0) });
                 is_small(&with(&[before + size + after])).then(|| tracker.pad(&pads).ok()).flatten()
             }
             2 => {
                 let first = draw.pick(&[0, 1, size / 2]).min(size - 1);
                 let ranges: Vec<(i64, i64)> =
-                    others(&|at| (if at == axis { first } else { 0 }, shape[at]));
+                    pairs(&|at| (if at == axis { first } else { 0 }, shape[at]));
                 tracker.shrink(&ranges).ok()
             }
             3 => {

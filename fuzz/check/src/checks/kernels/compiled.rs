@@ -1,6 +1,6 @@
-//! Kernels whose texts a compiler changes if its flags are wrong: of sums that wrap and are compared
-//! again, which fold if a signed overflow counts as undefined, and of truth values that are
-//! computed side by side, which gcc 12 vectorises wrongly.
+//! Kernels whose texts a compiler changes if its flags are wrong: of sums that wrap and are
+//! compared again, which fold if a signed overflow counts as undefined, and of truth values that
+//! are computed side by side, which gcc 12 vectorises wrongly.
 //!
 //! Expected elements are those of the evaluator, as for other drawn kernels.
 
@@ -173,7 +173,7 @@ fn reduced_truths(draw: &mut Draw, style: &Style) -> Linear {
     let [first, second] = [1, 2].map(|slot| uops.array(slot, from, count));
     let elements = uops.loads(first, from, count);
     // All are compared with the same value, or each with another one.
-    let others = match draw.below(3) {
+    let limits = match draw.below(3) {
         0 => uops.loads(second, from, count),
         1 => vec![uops.load(second, from, 0); count],
         _ => vec![uops.push(Op::Const, from, &[], Arg::Const(scalar::zero(from))); count],
@@ -181,7 +181,7 @@ fn reduced_truths(draw: &mut Draw, style: &Style) -> Linear {
     let (test, is_swapped) = (draw.pick(&[Op::CmpLt, Op::CmpNe]), draw.one_in(2));
     let truths: Vec<u32> = elements
         .into_iter()
-        .zip(others)
+        .zip(limits)
         .map(|(x, y)| {
             let src = if is_swapped { [y, x] } else { [x, y] };
             let truth = uops.push(test, DType::Bool, &src, Arg::None);
