@@ -235,7 +235,7 @@ def launch(folder, number, seconds, seed, devices, check=None):
             env=environment, stdout=output, stderr=subprocess.STDOUT,
             preexec_fn=limit(seconds + SPARE_SECONDS),
         )
-        used, since = 0.0, time.time()
+        used, since, is_stuck = 0.0, time.time(), False
         while True:
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
             if ended:
@@ -245,11 +245,15 @@ def launch(folder, number, seconds, seed, devices, check=None):
             if now is not None and now > used + 0.01:
                 used, since = now, time.time()
             elif time.time() - since > IDLE_SECONDS:
+                is_stuck = True
                 os.killpg(process.pid, signal.SIGKILL)
         process.returncode = os.waitstatus_to_exitcode(status)
     output = log.read_text(errors="replace")
     log.unlink()
-    return process.returncode, output, usage.ru_utime + usage.ru_stime
+    spent = usage.ru_utime + usage.ru_stime
+    if process.returncode == -signal.SIGKILL and not is_stuck and spent < seconds + SPARE_SECONDS:
+        raise InterruptedError("another process ended the judge")
+    return process.returncode, output, spent
 
 
 def reached_by(folder, number):
@@ -350,7 +354,12 @@ def run(options):
     with open(folder / "results.jsonl", "a") as kept, ThreadPoolExecutor(options.jobs) as pool:
         runs = [pool.submit(one, mutant) for mutant in left]
         for number, run in enumerate(as_completed(runs), len(mutants) - len(left) + 1):
-            mutant, result = run.result()
+            try:
+                mutant, result = run.result()
+            except InterruptedError as problem:
+                # It is not kept, so that the next run judges it.
+                say(f"{number}/{len(mutants)} not judged: {problem}")
+                continue
             kept.write(json.dumps(result) + "\n")
             kept.flush()
             say(f"{number}/{len(mutants)} {one_line(mutant, result)}")

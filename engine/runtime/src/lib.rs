@@ -74,5 +74,5 @@ pub use devices::{DeviceRow, default_device, device, device_name, device_names, 
 pub use environment::Variable;
 pub use error::{Array, Error, Worker};
 pub use memory::{Memory, memory_of};
-pub use poison::set_poison;
+pub use poison::{finds_damage, set_poison};
 pub use pool::check_freed;

@@ -76,6 +76,31 @@ impl<B: Bytes> Quarantine<B> {
     }
 }
 
+impl Bytes for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Returns whether a write after free is found, and found once, in a quarantine of its own: without
+/// that, [`check_freed`](crate::check_freed) proves nothing.
+pub fn finds_damage() -> bool {
+    let mut quarantine = Quarantine::new();
+    let is_clean = quarantine.add(vec![0; 64]).is_empty() && quarantine.check().is_ok();
+    let mut is_found = |index: usize, added: usize| {
+        quarantine.blocks[0][index] = 0;
+        let released = (0..added).map(|_| quarantine.add(vec![0; 64]).len()).sum::<usize>();
+        let is_released = released == (added + 1).saturating_sub(QUARANTINE_BLOCKS);
+        is_released && quarantine.check().is_err() && quarantine.check().is_ok()
+    };
+    // The second block is released before the check.
+    is_clean && is_found(7, 0) && is_found(63, QUARANTINE_BLOCKS)
+}
+
 /// Describes the first byte that is not [`FREED`].
 fn damage(bytes: &[u8]) -> Option<String> {
     let index = bytes.iter().position(|byte| *byte != FREED)?;
@@ -87,14 +112,9 @@ fn damage(bytes: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    impl Bytes for Vec<u8> {
-        fn bytes(&self) -> &[u8] {
-            self
-        }
-
-        fn bytes_mut(&mut self) -> &mut [u8] {
-            self
-        }
+    #[test]
+    fn damage_is_found() {
+        assert!(finds_damage());
     }
 
     #[test]

@@ -50,6 +50,8 @@ const PART_BYTES_MAX: usize = 4096;
 const CALLS: u64 = 1;
 /// Number of drawn kernels along with each program, on devices without a compiler.
 const KERNELS: u64 = 1;
+/// On device `c`, one program in this many comes with kernels that a compiler's flags decide.
+const COMPILED_ONE_IN: u64 = 8;
 
 /// Number of engines of a session.
 pub(crate) const ENGINES: usize = 3;
@@ -136,8 +138,13 @@ impl Session {
     fn first(&self, program: &Program) -> Result<Results, Refusal> {
         let mut choices = Choices::of(program);
         crate::check_calls(choices.0, CALLS)?;
-        if let Some(device) = self.direct {
-            crate::check_kernels(device, choices.0, KERNELS)?;
+        match self.direct {
+            Some(device) => drop(crate::check_kernels(device, choices.0, KERNELS)?),
+            // Without longer kernels, which a compiler may take long for. The lowest bit is set.
+            None if self.device == "c" && (choices.0 >> 1).is_multiple_of(COMPILED_ONE_IN) => {
+                crate::check_kernels(&self.device, choices.0, 0)?;
+            }
+            None => {}
         }
         if choices.below(3) == 0 {
             self.computed(program, &mut choices)?;

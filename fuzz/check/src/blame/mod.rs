@@ -413,6 +413,9 @@ fn at_the_end(
             None if !detail.contains(" of output ") && is_text() => {
                 (Stage::Compile, Crate::Runtime)
             }
+            None if device == "c" && is_right_as_text(program, expected, configuration) => {
+                (Stage::Compile, Crate::Runtime)
+            }
             None => (stage, crate_name),
         };
         return blamed(stage, crate_name, detail);
@@ -442,6 +445,26 @@ pub(crate) fn last_stage(device: &str) -> (Stage, Crate) {
         // The others compile a text. One that runs wrongly or endlessly is the renderer's fault.
         _ => (Stage::Render, Crate::Render),
     }
+}
+
+/// Returns whether the texts in C give the right elements if they are compiled without
+/// optimisations: then the device compiles them in another way than they rely on.
+fn is_right_as_text(
+    program: &Program,
+    expected: &[Expected],
+    configuration: &Configuration,
+) -> bool {
+    let Ok(texts) = crate::backends::texts::open("c") else { return false };
+    let run = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
+        let linear = stages::lowered(ast, configuration)?;
+        let compiled = texts.compile(&[&linear]).map_err(|error| error.to_string())?;
+        crate::backends::engine::run_compiled(&*compiled[0], &linear, memories)
+    };
+    let outputs = || {
+        let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
+        stages::run(&schedule, &mut Level::Run(run))
+    };
+    wrong(expected, outputs).is_none()
 }
 
 /// Compiles all kernels at once and runs them on the memories of their buffers, without an engine.

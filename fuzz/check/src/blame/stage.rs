@@ -108,6 +108,8 @@ pub enum Stage {
     Dtypes,
     /// The description of a device.
     Target,
+    /// The comparison of nodes, by which they are sorted.
+    Order,
     /// The check of nodes and kernels.
     Verify,
     /// The crate has panicked.
@@ -115,7 +117,7 @@ pub enum Stage {
 }
 
 /// The stages that are not passes, with their names.
-const NAMED: [(Stage, &str); 20] = [
+const NAMED: [(Stage, &str); 21] = [
     (Stage::Oracle, "oracle"),
     (Stage::Tensor, "tensor"),
     (Stage::Schedule, "schedule"),
@@ -134,6 +136,7 @@ const NAMED: [(Stage, &str); 20] = [
     (Stage::Rules, "rules"),
     (Stage::Dtypes, "dtypes"),
     (Stage::Target, "target"),
+    (Stage::Order, "comparison"),
     (Stage::Verify, "verify"),
     (Stage::Panic, "panic"),
 ];

@@ -28,6 +28,7 @@ mod stores;
 mod uniform;
 mod values;
 mod views;
+mod wide;
 mod windows;
 
 pub use chain::check_chain;
@@ -65,7 +66,9 @@ pub fn crate_of_calls(problem: &str) -> Crate {
     }
     match () {
         () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => Crate::Runtime,
-        // An error of the runtime in place of a result.
+        // A memory of another size, in place of a result: the caller is wrong unless memories are.
+        () if problem.contains("Runtime(Memory") && check_runtime().is_ok() => Crate::Tensor,
+        // Any other error of the runtime.
         () if problem.contains("Runtime(") => Crate::Runtime,
         // What searches find is kept on disk.
         () if is_from("searches") && check_runtime().is_err() => Crate::Runtime,
@@ -140,6 +143,19 @@ impl Draw {
 
     pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
+    }
+
+    /// A float that is halfway between two values of a narrower type, or so near to that that a
+    /// rounding to another type in between may decide.
+    pub(crate) fn near_tie(&mut self) -> f64 {
+        // Bits of the significands of bf16, f16 and f32.
+        let bits = self.pick(&[8, 11, 24]);
+        let odd = (1 << bits) + 1 + 2 * self.below(1 << (bits - 1)) as i64;
+        let exponent = -bits + self.pick(&[0, 0, 1, 15, -14, -15, -24, 40]);
+        let digits = if self.one_in(2) { 22 + self.below(6) } else { 20 + self.below(32) };
+        let off = (8 + self.below(8)) as f64 * 2f64.powi(-3 - digits as i32);
+        let off = self.pick(&[0.0, off, -off]);
+        self.pick(&[1.0, -1.0]) * odd as f64 * 2f64.powi(exponent) * (1.0 + off)
     }
 }
 

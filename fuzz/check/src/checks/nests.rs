@@ -24,6 +24,8 @@ const ELEMENTS_MAX: usize = 400;
 const WORK_MAX: usize = 60_000;
 /// Levels of ops of a tree.
 const DEPTH: usize = 6;
+/// One tree in this many computes the input of a reduction again.
+const RECURRING_ONE_IN: usize = 8;
 /// Chance of a size without elements, as one in so many trees.
 const EMPTY_ONE_IN: usize = 8;
 
@@ -69,9 +71,64 @@ struct Drawn {
 /// # Errors
 /// The tree and what is wrong with it.
 pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
-    let Drawn { tree, memories, results, loops } = Drawn::draw(draw);
+    let drawn = if draw.one_in(RECURRING_ONE_IN) { recurring(draw) } else { Drawn::draw(draw) };
+    let Drawn { tree, memories, results, loops } = drawn;
     judge(&tree, &memories, &results, loops, draw)
         .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
+}
+
+/// A tree that adds the sum of `f(a[i], b[i])` over i to each `f(a[p], b[q])`, where p and q are
+/// axes of the output. The value may be that of the reduction if p and q are the same axis.
+fn recurring(draw: &mut Draw) -> Drawn {
+    let dtype = draw.pick(&[DType::F32, DType::I32]);
+    let size = 2 + draw.below(7);
+    let whole = [size as i64; 3];
+    let stored = [whole[0], whole[1], 1];
+    let arrays: Vec<Vec<i64>> =
+        (0..2).map(|_| (0..size).map(|_| draw.below(7) as i64 - 3).collect()).collect();
+    let load = |slot: usize, axis: usize, shape: &[i64]| {
+        let mut row = [1; 3];
+        row[axis] = size as i64;
+        let tracker = ShapeTracker::from_shape(&row).and_then(|row| row.expand(shape));
+        let tracker = tracker.expect("the other axes have one element");
+        UOp::new(Op::Load, dtype, [array(dtype, slot, size)], Arg::View(tracker))
+    };
+    // The function, for nodes and for their elements.
+    let multiplies: Vec<bool> = (0..1 + draw.below(4)).map(|_| draw.one_in(2)).collect();
+    let node = |x: UOp, y: UOp| {
+        multiplies.iter().fold(UOp::binary(Op::Add, x.clone(), y.clone()), |value, multiplies| {
+            match multiplies {
+                true => UOp::binary(Op::Mul, value, y.clone()),
+                false => UOp::binary(Op::Add, value, x.clone()),
+            }
+        })
+    };
+    let element = |x: i64, y: i64| {
+        let next = |value, multiplies: &bool| if *multiplies { value * y } else { value + x };
+        multiplies.iter().fold(x + y, next)
+    };
+    let (p, q) = (draw.below(2), draw.below(2));
+    let row = node(load(1, 2, &whole), load(2, 2, &whole));
+    let sum = UOp::new(Op::ReduceAxis, dtype, [row], Arg::Reduce(Op::Add, Dims::from_slice(&[2])));
+    let again = node(load(1, p, &stored), load(2, q, &stored));
+    let value = UOp::binary(Op::Add, again, sum);
+    let total: i64 = (0..size).map(|at| element(arrays[0][at], arrays[1][at])).sum();
+    let expected = (0..size * size).map(|at| {
+        let counters = [at / size, at % size];
+        total + element(arrays[0][counters[p]], arrays[1][counters[q]])
+    });
+    let expected: Vec<i64> = expected.collect();
+    let tracker = ShapeTracker::from_shape(&stored).expect("a small shape");
+    let store = [array(dtype, 0, size * size), value];
+    let store = UOp::new(Op::Store, DType::Void, store, Arg::View(tracker));
+    let mut memories = vec![vec![None; size * size]];
+    memories.extend(arrays.iter().map(|values| elements(dtype, values)));
+    Drawn {
+        tree: UOp::new(Op::Sink, DType::Void, [store], Arg::None),
+        memories,
+        results: vec![(0, elements(dtype, &expected))],
+        loops: whole.len(),
+    }
 }
 
 impl Drawn {
@@ -507,6 +564,16 @@ mod tests {
                         .unwrap_or_else(|why| panic!("for {name}, {opts:?}: {why}"));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn recurring_rows_are_computed() {
+        let draw = &mut Draw::new(1);
+        for _ in 0..400 {
+            let Drawn { tree, memories, results, loops } = recurring(draw);
+            judge(&tree, &memories, &results, loops, draw)
+                .unwrap_or_else(|why| panic!("{why} of\n{}", tree.to_text()));
         }
     }
 

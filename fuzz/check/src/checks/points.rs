@@ -28,6 +28,8 @@ const ITERATIONS_MAX: i128 = 6;
 const STEP_POINTS: usize = 8;
 /// Maximal number of rule applications for one expression.
 const FUEL: u64 = 2_000;
+/// Number of seeds whose nodes are compared before a crate is blamed.
+const SEEDS_OF_BLAME: u64 = 200;
 /// Number of levels of graphs that have two paths from each level to the next.
 const LEVELS: usize = 48;
 
@@ -43,6 +45,20 @@ pub(crate) fn check(seed: u64) -> Result<(), String> {
     let draw = &mut Draw::new(seed);
     let checked = if draw.one_in(2) { gated(draw) } else { plain(draw) };
     checked.map_err(report)
+}
+
+/// The first of many claims about the order of nodes that does not hold: if there is one, nothing
+/// that sorts nodes can be judged.
+pub(crate) fn wrong_order() -> Option<String> {
+    (0..SEEDS_OF_BLAME).find_map(|seed| {
+        let draw = &mut Draw::new(seed);
+        let checked = crate::catch(|| {
+            let mut parts = Parts::new(draw, DType::I32, &[2, 3, 2]);
+            (0..4).for_each(|_| parts.grow(draw));
+            ordered(draw, &parts)
+        });
+        checked.and_then(|checked| checked).err()
+    })
 }
 
 /// Parts of an expression, each drawn from the parts before it.
@@ -477,6 +493,11 @@ fn ordered(draw: &mut Draw, parts: &Parts) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_order_of_nodes_holds() {
+        assert_eq!(wrong_order(), None);
+    }
 
     #[test]
     fn claims_about_small_expressions_hold() {

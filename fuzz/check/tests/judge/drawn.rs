@@ -186,10 +186,6 @@ impl Checks {
         };
         let print =
             |stage: Stage, crate_name: Crate| println!("BEGAN\tcrate={crate_name}\tstage={stage}");
-        let Some(program) = program else {
-            // Texts run in other processes: this one dies in what the runtime has compiled.
-            return print(Stage::Launch, Crate::Runtime);
-        };
         // What most stages rely on comes first, since a stage that dies in it is not to blame.
         print(Stage::Calls, Crate::Runtime);
         if gradiff_check::check_runtime().is_err() {
@@ -200,6 +196,12 @@ impl Checks {
             return print(suspect.stage, suspect.crate_name);
         }
         print(Stage::Movements, Crate::View);
+        if let Some(("views", number)) = check.split_once(':') {
+            let views = number.parse().map(|number| views(self.seed, number));
+            if views.is_ok_and(|views| gradiff_check::check_views(&views).is_err()) {
+                return;
+            }
+        }
         if (0..BLAME_CASES).any(|number| gradiff_check::check_views(&views(1, number)).is_err()) {
             return;
         }
@@ -207,6 +209,10 @@ impl Checks {
         if (0..BLAME_CASES).any(|number| gradiff_check::check_expr(&expr(1, number)).is_err()) {
             return;
         }
+        let Some(program) = program else {
+            // Texts run in other processes: this one dies in what the runtime has compiled.
+            return print(Stage::Launch, Crate::Runtime);
+        };
         for backend in self.direct.iter().filter(|backend| backend.supports(&program).is_none()) {
             let blame =
                 gradiff_check::blame_in_steps(&program, backend.name(), &mut |s, r| print(s, r));

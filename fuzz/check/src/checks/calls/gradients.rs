@@ -15,11 +15,24 @@ const MAGNITUDE_MAX: f64 = 1e6;
 const CHAIN_MAX: usize = 3;
 const FUNCTION_MAX: usize = 4;
 
+/// The number of the op that passes no gradient.
+const DETACH: usize = 9;
+
 /// An op on a running value, by number, with an axis or a factor.
 type Op = (usize, i64);
 
 fn drawn(draw: &mut Draw, limit: usize) -> Vec<Op> {
     (0..1 + draw.below(limit)).map(|_| (draw.below(9), draw.below(4) as i64)).collect()
+}
+
+/// A chain of ops; no gradient passes through some of them, which may be the last one.
+fn drawn_chain(draw: &mut Draw) -> Vec<Op> {
+    let mut chain = drawn(draw, CHAIN_MAX);
+    if draw.one_in(4) {
+        let at = draw.below(chain.len() + 1);
+        chain.insert(at, (DETACH, 0));
+    }
+    chain
 }
 
 /// Applies an op to the running value; `first` and `second` are operands of its shape.
@@ -35,6 +48,7 @@ fn apply(value: &Tensor, op: Op, first: &Tensor, second: &Tensor) -> Result<Tens
         5 => value.flip(&[axis]),
         6 => value.sum(keepdim(axis))?.expand(value.shape()),
         7 => value.relu(),
+        DETACH => Ok(value.detach()),
         _ => value.mul(value)?.add(second),
     }
 }
@@ -67,7 +81,7 @@ pub(super) fn gradients(draw: &mut Draw) -> Result<(), String> {
         Tensor::from_slice(&shape, &numbers)
     };
     let (x, weights) = (data().map_err(problem)?, data().map_err(problem)?);
-    let (chain, ops) = (drawn(draw, CHAIN_MAX), drawn(draw, FUNCTION_MAX));
+    let (chain, ops) = (drawn_chain(draw), drawn(draw, FUNCTION_MAX));
     let starts_with_x = draw.one_in(4);
     let chained = || chain.iter().try_fold(x.clone(), |y, op| apply(&y, *op, &x, &x));
     let y = chained().map_err(problem)?;

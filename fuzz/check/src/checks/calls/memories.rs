@@ -74,8 +74,12 @@ impl Modelled {
     }
 }
 
-/// Changes drawn memories, and checks all of them after each change.
+/// Changes drawn memories, and checks all of them after each change; checks the check of freed
+/// memory.
 pub(super) fn memories(draw: &mut Draw) -> Result<(), String> {
+    if !gradiff::runtime::finds_damage() {
+        return Err("a write to freed memory is not found, or a block is not released".to_string());
+    }
     // Most memories have the same dtype, so that they can be copied.
     let dtype = dtype(draw);
     let mut pool: Vec<Modelled> = Vec::new();

@@ -9,7 +9,7 @@ use gradiff_corpus::{
 use super::{
     Call, Draw, Expected, Row, batches, contractions, copies, devices, folds, gradients, intervals,
     limits, memories, name_of, nodes, options, random, repeated, rules, selections, sizes, stores,
-    uniform, values, views, windows,
+    uniform, values, views, wide, windows,
 };
 use crate::backends::translate;
 
@@ -17,7 +17,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 69] = [
+pub(super) const ROWS: [(&str, Row); 70] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -80,6 +80,7 @@ pub(super) const ROWS: [(&str, Row); 69] = [
     ("changed options", Row::Check(options::options)),
     ("windows near the limit", Row::Check(windows::windows)),
     ("stacks of views", Row::Check(windows::stacks)),
+    ("indices near the limit", Row::Check(wide::indices)),
     ("long axes", Row::Check(windows::long_axes)),
     ("memories", Row::Check(memories::memories)),
     ("launches", Row::Check(memories::launches)),

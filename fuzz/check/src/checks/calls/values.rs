@@ -137,7 +137,8 @@ pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
         return scalar::int(dtype, near).expect("it is an integer's type");
     }
     let ends = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324, 1e-40, 6e-8];
-    let value = match draw.below(5) {
+    let value = match draw.below(6) {
+        5 => draw.near_tie(),
         // The ends of integer types, and values that truncate to them.
         4 => {
             let end = 2f64.powi(draw.pick(&[7, 8, 15, 16, 31, 32, 63, 64]));

@@ -2,7 +2,7 @@
 //! not fit, and long axes: an illegal call is refused, a legal one is answered, nothing panics.
 
 use gradiff::view::{Error as ViewError, ShapeTracker, View};
-use gradiff::{DType, Engine, Error, Tensor};
+use gradiff::{Conv, DType, Engine, Error, Pool, Tensor};
 
 use super::Draw;
 use super::limits::{judge, legal, wide};
@@ -14,6 +14,8 @@ const EXTREMES: [i64; 10] =
     [0, 1, -1, 2, 1 << 20, 1 << 39, 1 << 40, (1 << 62) + 1, i64::MAX, i64::MIN];
 /// Numbers of elements of long axes.
 const LENGTHS: [i64; 8] = [1, 255, 256, 257, 4095, 4097, 1 << 16, (1 << 16) + 1];
+/// Number of images of a call.
+const IMAGES: usize = 16;
 /// Number of elements of the longest axis.
 const LONGEST: i64 = 1 << 21;
 /// Number of sums of shifted sums.
@@ -39,8 +41,9 @@ pub(super) fn windows(draw: &mut Draw) -> Result<(), String> {
     let axis = draw.below(rank);
     let size = shape[axis];
     let number = axis as i64;
-    match draw.below(9) {
+    match draw.below(10) {
         0 | 1 => unfold(draw, &x, axis),
+        9 => (0..IMAGES).try_for_each(|_| image(draw, size)),
         2 => {
             let bounds: Vec<(i64, i64)> = shape
                 .iter()
@@ -123,6 +126,38 @@ fn unfold(draw: &mut Draw, x: &Tensor, axis: usize) -> Result<(), String> {
         (Some(_), None) => answered(&call, work),
         (expected, _) => judge(&call, expected, work).map(drop),
     }
+}
+
+/// A convolution or a pool of an image, with options near its size or extreme ones.
+fn image(draw: &mut Draw, size: i64) -> Result<(), String> {
+    let full = |shape: &[i64]| Tensor::full(DType::F32, shape, 0);
+    // Products with the elements of a window must be few.
+    let shape = [1, 1, draw.pick(&[1, 2, 8]), size.clamp(0, 1 << 20)];
+    let window = [draw.pick(&[1, 2]), draw.pick(&[1, 2, 3])];
+    let (x, weight) = match (full(&shape), full(&[1, 1, window[0], window[1]])) {
+        (Ok(x), Ok(weight)) => (x, weight),
+        pair => return Err(format!("an image: {pair:?}")),
+    };
+    let mut option = |usual: i64| match draw.below(4) {
+        0 | 1 => usual,
+        2 => draw.pick(&EXTREMES),
+        _ => near(draw, size),
+    };
+    let (stride, dilation, padding, added) = (option(1), option(1), option(0), option(0));
+    let kernel = option(window[1]);
+    let kind = draw.below(4);
+    let call = format!(
+        "method {kind} of an image of {shape:?}, window {window:?} or {kernel}: stride {stride}, \
+         dilation {dilation}, padding {padding}, {added} added"
+    );
+    let conv = Conv::default().stride(stride).dilation(dilation).padding(padding);
+    let pool = Pool::new(kernel).stride(stride).dilation(dilation).padding(padding);
+    answered(&call, || match kind {
+        0 => x.conv2d(&weight, &conv),
+        1 => x.conv_transpose2d(&weight, &conv.output_padding(added)),
+        2 => x.max_pool2d(&pool.ceil_mode(added % 2 != 0)),
+        _ => x.avg_pool2d(&pool.ceil_mode(added % 2 != 0)),
+    })
 }
 
 /// Makes a call, which must give a tensor of a legal shape, or a refusal.

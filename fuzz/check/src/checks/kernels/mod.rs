@@ -5,6 +5,7 @@
 //! so that lists of uops that it makes seldom, or for devices that are not here, are as frequent as
 //! others.
 
+mod compiled;
 mod constants;
 mod damage;
 mod draw;
@@ -15,6 +16,7 @@ mod passes;
 pub(crate) mod products;
 mod races;
 mod table;
+mod unsupported;
 mod walk;
 mod wrapping;
 
@@ -81,7 +83,9 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<u64, String>
     let style = Style::of(device);
     let drawn = |number| drawn(seed.wrapping_add(number), &style);
     let constants = style.dtypes.iter().map(|dtype| constants::constants(seed, &style, *dtype));
-    let drawn = (0..count).map(drawn).chain(constants).collect::<Result<Vec<Drawn>, String>>()?;
+    let compiled = compiled::compiled(seed, &style);
+    let drawn = (0..count).map(drawn).chain(constants).chain(compiled);
+    let drawn = drawn.collect::<Result<Vec<Drawn>, String>>()?;
     let report =
         |kernel: &Linear, problem: &str| format!("{SAID} on {device}: {problem}\n{kernel}");
     let is_refused = |drawn: &&Drawn| device != "interp" && is_too_deep(&drawn.kernel);
@@ -111,9 +115,24 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<u64, String>
             continue;
         }
         let executable = executable.map_err(|error| report(&drawn.kernel, &error.to_string()))?;
-        compare(&*executable, drawn).map_err(|problem| report(&drawn.kernel, &problem))?;
+        compare(&*executable, drawn).map_err(|problem| {
+            let crate_name = if device == "c" { crate_of_text(drawn) } else { "" };
+            report(&drawn.kernel, &format!("{problem}{crate_name}"))
+        })?;
     }
     Ok(skipped)
+}
+
+/// The words that a report ends with if the text of a kernel in C is right where it is compiled
+/// without optimisations: then the device compiles it in another way than the text relies on.
+const RIGHT_AS_TEXT: &str = ", but not by the unoptimised text";
+
+fn crate_of_text(drawn: &Drawn) -> &'static str {
+    let compared = || {
+        let compiled = texts::open("c").ok()?.compile(&[&drawn.kernel]).ok()?;
+        compare(&*compiled[0], drawn).ok()
+    };
+    crate::catch(compared).ok().flatten().map_or("", |()| RIGHT_AS_TEXT)
 }
 
 /// Draws a kernel of indices that follows from the seed, and kernels with a change, and checks how
@@ -138,6 +157,7 @@ fn check_bounds(seed: u64) -> Result<(), String> {
         draw_kernel(&mut draw, &style)
     };
     damage::check(&kernel, &mut draw)
+        .and_then(|()| unsupported::check(&kernel, &mut draw))
         .map_err(|problem| format!("{SAID}, of seed {seed}: {problem}"))
 }
 
@@ -151,6 +171,7 @@ pub fn crate_of_kernels(problem: &str) -> Crate {
         None if problem.contains(damage::HAS_TEXT) => Crate::Render,
         None if problem.starts_with(crate::checks::points::SAID) => Crate::Rewrite,
         None => Crate::Graph,
+        Some(_) if problem.contains(RIGHT_AS_TEXT) => Crate::Runtime,
         Some(device) => crate::blame::last_stage(device).1,
     }
 }

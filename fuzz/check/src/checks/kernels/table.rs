@@ -142,7 +142,7 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
 }
 
 /// A kernel of a single op on values that are the same in all lanes; it stores one lane.
-fn single_op_kernel(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
+pub(super) fn single_op_kernel(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
     let mut uops = Vec::new();
     let mut push = |op: Op, dtype: DType, lanes: u8, src: &[u32], arg: Arg| {
         uops.push(Instruction { lanes, ..Instruction::new(op, dtype, src.iter().copied(), arg) });
@@ -325,7 +325,8 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
     let bits = scalar::bits(dtype);
     if bits == 0 {
         let value = draw.pick(&FLOAT_EDGES);
-        return match draw.below(4) {
+        return match draw.below(5) {
+            4 => scalar::float(dtype, draw.near_tie()).expect("a float"),
             0 => Constant::from_bits(dtype, draw.bits()),
             // The smallest subnormals.
             1 if draw.one_in(4) => Constant::from_bits(dtype, 1 + draw.below(2) as u64),
