@@ -202,6 +202,8 @@ impl Extent {
     fn within(size: i64, kernel: i64, stride: i64, dilation: i64) -> Option<Extent> {
         let rest = size.checked_sub(Extent::reach(kernel, dilation)?)?;
         let is_whole = 0 <= rest && 0 < size && 0 < kernel;
+        // Elements of a window are apart only if there are several.
+        let dilation = if kernel == 1 { 1 } else { dilation };
         is_whole.then(|| match rest / stride {
             // The stride of a single window has no effect, however large it is.
             0 => Extent { size, kernel, stride: size - rest, dilation, count: 1 },
@@ -389,7 +391,7 @@ impl Tensor {
             let end =
                 last.and_then(|last| last.checked_add(shape[2 + axis])).ok_or_else(too_large)?;
             let end = end.saturating_add(added[axis]).saturating_sub(padding[axis].1);
-            let after = end - result.shape()[2 + axis];
+            let after = end.saturating_sub(result.shape()[2 + axis]);
             result = result.resized(2 + axis, -padding[axis].0, after)?;
         }
         Ok(result)
@@ -646,7 +648,8 @@ impl Tensor {
         // Zeros may be removed, too, so they come first.
         let padded = self.pad(&pads, self.zero())?;
         let size = padded.shape()[axis];
-        let (first, last) = ((-before).max(0), size.saturating_sub((-after).max(0)));
+        let removed = |added: i64| added.saturating_neg().max(0);
+        let (first, last) = (removed(before), size.saturating_sub(removed(after)));
         if last <= first {
             return invalid(format!(
                 "conv_transpose2d of {:?}: the padding leaves nothing of axis {axis}",
