@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gradiff::graph;
 use gradiff_corpus::{Array, DType, Program};
 use gradiff_oracle::{Element, Expected, Mismatch};
 
@@ -296,10 +297,7 @@ fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
                 *bits = small;
             }
             Element::Ball { center, .. } if is_flushed => {
-                let small = match value.dtype {
-                    DType::F32 => u64::from((center as f32).to_bits()),
-                    _ => center.to_bits(),
-                };
+                let small = nearest(value.dtype, center);
                 if is_subnormal(value.dtype, small) {
                     *bits = small;
                 }
@@ -308,6 +306,17 @@ fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
         }
     }
     value
+}
+
+/// Returns the bits of the nearest float of this type.
+fn nearest(dtype: DType, number: f64) -> u64 {
+    let dtype = match dtype {
+        DType::F16 => graph::DType::F16,
+        DType::BF16 => graph::DType::BF16,
+        DType::F32 => graph::DType::F32,
+        _ => graph::DType::F64,
+    };
+    gradiff_eval::scalar::float(dtype, number).map_or(0, |number| number.bits())
 }
 
 /// Returns whether the bits of a float are those of a number below the smallest normal one.
@@ -482,5 +491,26 @@ mod tests {
             !is_right([0x7fc0_0001, 0], Kept::ALL) && !is_right([0x7fc0_0001, 2], no_subnormals)
         );
         assert!(!is_right([0, 1], no_subnormals));
+    }
+
+    #[test]
+    fn zeros_take_the_place_of_computed_subnormal_numbers_of_each_type() {
+        for (dtype, number) in [
+            (DType::F16, "60000.0"),
+            (DType::BF16, "2.0e38"),
+            (DType::F32, "2.0e38"),
+            (DType::F64, "1.0e308"),
+        ] {
+            let text = format!("a = input {}[1] [{number}]\nb = recip a\noutput b\n", dtype.name());
+            let Case::Program(program) = parse(&text).unwrap().case else { panic!("a program") };
+            let expected = expectation(&program).unwrap();
+            let array = Array { dtype, shape: vec![1], bits: vec![0] };
+            let is_right = |kept| {
+                let outcome = Outcome::Values(vec![array.clone()]);
+                judge(&expected, &outcome, kept, &mut Tally::default()).is_none()
+            };
+            assert!(is_right(Kept { subnormals: false, ..Kept::ALL }), "{dtype:?}");
+            assert!(!is_right(Kept::ALL), "{dtype:?}");
+        }
     }
 }
