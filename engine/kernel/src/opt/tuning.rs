@@ -127,8 +127,8 @@ pub(crate) const WINDOWS_OF_ROWS_MAX: i64 = 200;
 /// of most iterations are known.
 pub(crate) const WINDOW_MAX: i64 = 4;
 /// Most iterations of a loop that accesses the elements between lanes that are two elements apart:
-/// the window of a pool.
-pub(crate) const BETWEEN_MAX: i64 = 4;
+/// the window of a pool or of a depthwise convolution.
+pub(crate) const BETWEEN_MAX: i64 = 8;
 /// Most arrays in which a kernel caches inputs of reductions, each of which costs a loop.
 pub(crate) const ARRAYS_MAX: usize = 4;
 /// The prefetch distance in large arrays: more than a loop reads while one cache line arrives.
