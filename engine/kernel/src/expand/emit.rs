@@ -252,15 +252,16 @@ impl Emitter<'_> {
         let is_vector = is_shared && form & VECTOR != 0 && !is_invariant;
         let mut values: SmallVec<[Value; 16]> = SmallVec::new();
         if is_vector {
-            values.extend(self.reduce_halves(&uop, value as usize, count));
-        }
-        for lane in if is_vector { 0..0 } else { 0..count } {
-            self.counters[bit] = lane;
-            if is_shared {
-                values.push(self.source(value as usize));
-            } else {
-                self.emit(position);
-                self.emit(position + 1);
+            values = self.reduce_halves(&uop, value as usize, count);
+        } else {
+            for lane in 0..count {
+                self.counters[bit] = lane;
+                if is_shared {
+                    values.push(self.source(value as usize));
+                } else {
+                    self.emit(position);
+                    self.emit(position + 1);
+                }
             }
         }
         if !is_shared {

@@ -97,6 +97,8 @@ pub(crate) const COPIES_MAX: i64 = 16;
 /// Most iterations of both loops of a block of transposed elements: half a cache line of floats, so
 /// that a square of them fits the registers.
 pub(crate) const TRANSPOSED: i64 = 8;
+/// Longest stride of the loads along a loop of such a block: several of them share a cache line.
+pub(crate) const TRANSPOSED_STRIDE_MAX: i64 = 4;
 /// Most cuts of a loop where gates change: the edges of a padded axis, or three joints.
 pub(crate) const CUTS_MAX: usize = 3;
 /// Fewest iterations of the longest part of a loop that is cut: a vector.

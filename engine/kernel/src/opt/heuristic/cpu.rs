@@ -90,12 +90,10 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     if is_tiled && !shares_windows {
         unroll_masks(optimizer, &accesses, &lane_loop)?;
     }
-    let number = lane_loop.axis.number;
     if !has_reduction {
         cut_at_blocks(optimizer, &accesses, &lane_loop, amount)?;
     }
-    let whole = optimizer.index_of(number).map(|index| optimizer.loops.list[index].clone());
-    optimizer.add_lanes(whole.as_ref().unwrap_or(&lane_loop), amount, vectors, threads)?;
+    optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
     expand_between(optimizer, &accesses, &lane_loop)?;
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {

@@ -77,8 +77,12 @@ impl Optimizer<'_> {
         threads: i64,
     ) -> Result<(), Error> {
         let number = info.axis.number;
+        let Some(index) = self.index_of(number) else { return Ok(()) };
+        // A rest may have been cut off.
+        let info = self.loops.list[index].clone();
         let block = lanes * vectors;
-        if info.size % block != 0 {
+        let is_shifted = info.size % block != 0;
+        if is_shifted {
             let is_divisible = |known: &Loop| {
                 known.is_output && known.range != info.range && known.size % threads == 0
             };
@@ -88,7 +92,6 @@ impl Optimizer<'_> {
             let short = shifted_block(info.size, lanes, vectors);
             self.add(OptOp::Overlap, number, if is_long { wide } else { short })?;
         }
-        let is_shifted = info.size % block != 0;
         self.add(OptOp::Upcast, number, lanes)?;
         self.add(OptOp::Upcast, number, vectors)?;
         if is_shifted && let Some(index) = self.index_of(number) {

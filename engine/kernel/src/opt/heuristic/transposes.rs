@@ -6,11 +6,11 @@ use gradiff_graph::AxisKind;
 use super::access::{Access, Accesses};
 use super::optimizer::Optimizer;
 use crate::Error;
-use crate::opt::tuning::TRANSPOSED;
+use crate::opt::tuning::{TRANSPOSED, TRANSPOSED_STRIDE_MAX};
 use crate::opt::{Loop, OptOp};
 
-/// Upcasts the loop of contiguous stores and that of contiguous loads, if these differ and nothing
-/// is reduced; returns whether it did.
+/// Upcasts the loop of contiguous stores and that of loads with a short stride, if these differ and
+/// nothing is reduced; returns whether it did.
 pub(super) fn block_transposed(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
     let list = &optimizer.loops.list;
     let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
@@ -30,7 +30,10 @@ pub(super) fn block_transposed(optimizer: &mut Optimizer<'_>) -> Result<bool, Er
     let is_loaded = |info: &&Loop| {
         let mut loads = accesses.list.iter().filter(|access| !access.is_store);
         info.range != stored.range
-            && loads.any(|load| matches!(load.stride(&info.range), Some(1..=4)) && is_apart(load))
+            && loads.any(|load| {
+                matches!(load.stride(&info.range), Some(1..=TRANSPOSED_STRIDE_MAX))
+                    && is_apart(load)
+            })
     };
     let Some(loaded) = list.iter().filter(is_plain).find(is_loaded) else { return Ok(false) };
     for info in [loaded.clone(), stored.clone()] {
