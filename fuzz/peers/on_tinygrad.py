@@ -9,8 +9,9 @@ import os
 if not any(name in os.environ for name in ("CPU", "CLANG", "PYTHON", "LLVM", "GPU", "DEV")):
     os.environ["CPU"] = os.environ["CLANG"] = "1"
     os.environ["DEV"] = "CPU"
-# Nothing is taken from an earlier run.
+# Nothing is taken from an earlier run, and no further processes compile.
 os.environ.setdefault("CACHELEVEL", "0")
+os.environ.setdefault("PARALLEL", "0")
 
 import tinygrad
 from tinygrad import Device, Tensor, dtypes

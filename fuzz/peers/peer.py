@@ -52,6 +52,8 @@ class Adapter:
     SUBNORMALS = True
     # Further requests that it answers, and their functions.
     REQUESTS = {}
+    # The functions that write scripts of other cases than programs, by a key that these cases have.
+    SCRIPTS = {}
 
     def fields(self, statement):
         """Returns what templates may name besides operands."""
@@ -190,8 +192,12 @@ def answer(adapter, request):
         return {"values": [{"dtype": dtype, "shape": list(shape), "bytes": data.hex()}
                            for dtype, shape, data in outputs]}
     if "script" in request:
+        case, expected = request["script"], request.get("expected", [])
         try:
-            return {"script": adapter.script(request["script"], request.get("expected", []))}
+            for key, function in adapter.SCRIPTS.items():
+                if key in case:
+                    return {"script": function(case, request.get("about"), expected)}
+            return {"script": adapter.script(case, expected)}
         except Skip as reason:
             return {"skipped": str(reason)}
     for name, function in adapter.REQUESTS.items():

@@ -132,16 +132,12 @@ fn section(peer: &str, file: &CaseFile, tried: &[Tried]) -> String {
     });
     let Some((version, detail)) = last else { return text };
     let _ = writeln!(text, "{version} says: {detail}\n");
-    match &file.case {
-        Case::Program(program) => {
-            let name = format!("{peer}@{version}");
-            if let Some(Ok(script)) = gradiff_check::script(&name, program) {
-                let _ = writeln!(text, "```python\n{}\n```\n", script.trim_end());
-            }
-        }
-        case => {
-            let shown = CaseFile { description: vec![], case: case.clone(), expects: vec![] };
-            let _ = writeln!(text, "```text\n{}\n```\n", shown.to_string().trim_end());
+    let fenced = |kind: &str, body: &str| format!("```{kind}\n{}\n```\n\n", body.trim_end());
+    match gradiff_check::script(&format!("{peer}@{version}"), &file.case) {
+        Some(Ok(script)) => text += &fenced("python", &script),
+        _ => {
+            let shown = CaseFile { description: vec![], case: file.case.clone(), expects: vec![] };
+            text += &fenced("text", &shown.to_string());
         }
     }
     text

@@ -20,6 +20,8 @@ use crate::whole::write_whole;
 const BUDGET: usize = 600;
 /// The same for a program that kills or hangs its worker at each run.
 const BUDGET_FATAL: usize = 20;
+/// The same for a program that ends the process of a peer.
+const BUDGET_PEER_DEATH: usize = 150;
 
 /// Seconds for the replays that reproduce and minimise the death of a worker.
 const SEQUENCE_SECONDS: u64 = 60;
@@ -518,8 +520,12 @@ pub(crate) fn minimise(
     original: &CheckFailure,
     client: &mut Client,
 ) -> Result<Program, Failure> {
-    let is_fatal = original.kind == Kind::Timeout || is_death(original);
-    let budget = if is_fatal { BUDGET_FATAL } else { BUDGET };
+    let budget = match original.kind {
+        Kind::Timeout => BUDGET_FATAL,
+        _ if !is_death(original) => BUDGET,
+        _ if gradiff_check::is_peer(&original.backend) => BUDGET_PEER_DEATH,
+        _ => BUDGET_FATAL,
+    };
     let mut problem = None;
     let small = gradiff_check::reduce(program, budget, &mut |candidate| {
         if crate::interrupt::is_requested() || problem.is_some() {

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::Command;
 
 use gradiff_check::{PEERS, PeerRow, environment};
-use gradiff_corpus::Case;
 
 use crate::args::{Peers, PeersAction};
 use crate::out::outln;
@@ -27,10 +26,7 @@ pub(crate) fn peers(options: &Peers) -> Result<Status, Failure> {
             Ok(Status::Clean)
         }
         Some(PeersAction::Script { peer, file }) => {
-            let Case::Program(program) = crate::case::read(file)?.case else {
-                return Err(Failure::Usage(format!("{}: it is no program", file.display())));
-            };
-            match gradiff_check::script(peer, &program) {
+            match gradiff_check::script(peer, &crate::case::read(file)?.case) {
                 None => Err(Failure::Usage(format!("{peer} is no peer; see `gradiff peers`"))),
                 Some(Err(reason)) => Err(Failure::Environment(format!("{peer}: {reason}"))),
                 Some(Ok(script)) => {

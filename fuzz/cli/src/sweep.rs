@@ -161,7 +161,7 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     let file = CaseFile { description: vec![detail.clone()], case: small, expects: Vec::new() };
     outln!("FOUND: {detail}");
     outln!("{file}");
-    save(&options.findings, &file)?;
+    save(&options.findings, &file, None)?;
     Ok(Status::Findings)
 }
 
@@ -181,10 +181,15 @@ pub(crate) fn smaller(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     }
 }
 
-pub(crate) fn save(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
+/// Writes a case, and beside it a script of the peer that is wrong.
+pub(crate) fn save(folder: &Path, file: &CaseFile, peer: Option<&str>) -> Result<(), Failure> {
     let text = file.to_string();
     let path = folder.join(format!("{}.case", gradiff_check::stem(&text)));
-    let written = std::fs::create_dir_all(folder).and_then(|()| write_whole(&path, &text));
+    let script = peer.and_then(|peer| gradiff_check::script(peer, &file.case)?.ok());
+    let written = std::fs::create_dir_all(folder).and_then(|()| {
+        script.map_or(Ok(()), |script| write_whole(&path.with_extension("py"), &script))?;
+        write_whole(&path, &text)
+    });
     match written {
         Ok(()) => outln!("saved as {}", path.display()),
         Err(error) => {

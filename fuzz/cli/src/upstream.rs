@@ -135,7 +135,7 @@ fn found(
     outln!("FOUND: {title}");
     let file = CaseFile { description: vec![title, detail], case: small, expects: Vec::new() };
     outln!("{file}");
-    save(&options.findings, &file)
+    save(&options.findings, &file, options.peer.as_deref())
 }
 
 /// The causes that are reviewed. Files with cases of another kind are no business of this sweep.

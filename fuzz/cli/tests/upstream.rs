@@ -76,6 +76,9 @@ def expr(case):
 for line in sys.stdin:
     request = json.loads(line)
     answer = {"gradiff": 1, "name": "doors", "requests": ["views", "exprs"]}
+    if "script" in request:
+        shown = {key: request[key] for key in ("about", "expected")}
+        answer = {"script": f"{request['script']} {shown}"}
     for name, function in (("views", view), ("exprs", expr)):
         if name in request:
             answer = {name: [function(case) for case in request[name]]}
@@ -109,6 +112,12 @@ fn trackers_of_peers_are_judged_by_real_elements() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("FOUND: mismatch on exec:python3 doors.py --wrong: merged: "), "{text}");
     assert!(text.contains("\nflip axes=["), "{text}");
+    // A script lies beside the case.
+    let files = std::fs::read_dir(folder.path().join("findings")).expect("the findings");
+    let mut files = files.flatten().map(|entry| entry.path());
+    let script = files.find(|path| path.extension().is_some_and(|ending| ending == "py"));
+    let script = std::fs::read_to_string(script.expect("a script")).expect("it can be read");
+    assert!(script.contains("'about': 'merged', 'expected': ["), "{script}");
     // What is known is counted.
     let known = ["--cases", "64", "--max-findings", "9", "--known", "findings"];
     let (_, text) = sweep(folder.path(), "views", &known, "--wrong");
@@ -148,6 +157,17 @@ fn replays_judge_movements_and_expressions_on_peers() {
             assert_eq!(both(&output).contains(word), code == 2, "{}", both(&output));
         }
     }
+    // Scripts show points that fail first.
+    let script = ["peers", "script", "exec:python3 doors.py --wrong", "cdiv.case"];
+    let output = gradiff(&script, folder.path());
+    let text = both(&output);
+    assert!(text.contains("'points': [[-7], [-5], [-3], [-1]]"), "{text}");
+    assert!(text.contains("'expected': [-3, -2, -1, 0]"), "{text}");
+    // Of a case that is right there is none.
+    let script = ["peers", "script", "exec:python3 doors.py", "cdiv.case"];
+    let output = gradiff(&script, folder.path());
+    assert_eq!(output.status.code(), Some(3), "{}", both(&output));
+    assert!(both(&output).contains("nothing is wrong"), "{}", both(&output));
 }
 
 #[test]

@@ -302,14 +302,12 @@ impl Peer {
         Ok(answer)
     }
 
-    /// The program as a script for the framework of the peer.
+    /// The answer to a request for a script.
     ///
     /// # Errors
-    /// The peer writes no scripts, or none for this program.
-    fn script(&self, program: &Program, expected: &[String]) -> Result<String, String> {
-        let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
-        let answer = self.ask(&json!({ "script": program, "expected": expected }));
-        let answer = answer.map_err(|outcome| format!("{outcome:?}"))?;
+    /// The peer writes no scripts, or none for this case.
+    pub(crate) fn script(&self, request: &Value) -> Result<String, String> {
+        let answer = self.ask(request).map_err(|outcome| format!("{outcome:?}"))?;
         let none = || format!("the peer writes no scripts: {}", cut(&answer.to_string()));
         answer["script"].as_str().map(str::to_string).ok_or_else(none)
     }
@@ -371,7 +369,11 @@ pub(crate) fn script(
     expected: &[String],
 ) -> Option<Result<String, String>> {
     let (name, _) = named(backend)?;
-    Some(Peer::open(name, Turn::ALWAYS).and_then(|peer| peer.script(program, expected)))
+    let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string());
+    Some(program.and_then(|program| {
+        let request = json!({ "script": program, "expected": expected });
+        Peer::open(name, Turn::ALWAYS)?.script(&request)
+    }))
 }
 
 /// Starts a process and exchanges greetings.

@@ -10,10 +10,13 @@ use crate::Outcome;
 use crate::backends::engine::Turn;
 use crate::backends::peer::Peer;
 use crate::checks::exprs::{points, unlimited};
+use crate::models::columns::Column;
 use crate::models::model::{Checker, Model};
 
 /// Points at which an expression is compared.
 const POINTS: usize = 64;
+/// Points that a script shows.
+const SCRIPT_POINTS: usize = 4;
 
 /// The check of a case by a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +99,55 @@ pub fn ask(name: &str, case: &Case) -> Answer {
     }
 }
 
+/// A script for the framework of a peer that shows what is wrong with a case: the elements, strides
+/// or inverse of a tracker, or an expression at a few points.
+///
+/// # Errors
+/// The peer is not available, finds nothing wrong with the case, or writes no scripts.
+pub(crate) fn script(name: &str, case: &Case) -> Result<String, String> {
+    let upstream = Upstream::open(name)?;
+    let Some(Answer::Wrong(detail)) = upstream.check(std::slice::from_ref(case)).pop() else {
+        return Err("nothing is wrong".to_string());
+    };
+    let mut subject = question(case);
+    let (about, expected) = match case {
+        Case::Program(_) => return Err("a program".to_string()),
+        Case::Views(views) => {
+            let (model, about) = (moved(views), about(&detail));
+            let is_inverted = model.has_all_once(views.shape.iter().product());
+            let expected = match about {
+                "inverse" if is_inverted => json!(model.inverse(&views.shape).origin),
+                "inverse" => Value::Null,
+                _ => json!(model.origin.iter().map(|at| (*at).max(-1)).collect::<Vec<i32>>()),
+            };
+            (about, expected)
+        }
+        Case::Expr(expr) => {
+            let answer = upstream.0.ask(&json!({ "exprs": [subject] })).unwrap_or_default();
+            let points = Points::of(expr);
+            let known = |number: &usize| points.expected.at(*number).is_some();
+            let is_wrong = |number: &usize| points.agree(&answer["exprs"][0], *number).is_err();
+            let (wrong, right): (Vec<usize>, Vec<usize>) =
+                (0..points.list.len()).filter(known).partition(is_wrong);
+            let shown: Vec<usize> = wrong.into_iter().chain(right).take(SCRIPT_POINTS).collect();
+            let value = |number: &usize| points.expected.at(*number).unwrap_or(0) as i64;
+            subject["points"] = shown.iter().map(|at| json!(points.list[*at])).collect();
+            ("values", shown.iter().map(value).collect())
+        }
+    };
+    upstream.0.script(&json!({ "script": subject, "about": about, "expected": expected }))
+}
+
+/// The property of a tracker that a failure is about.
+fn about(detail: &str) -> &'static str {
+    let forms = ["merged", "simplified", "composed", "inverse"];
+    match detail {
+        _ if detail.contains("an inverse") => "inverse",
+        _ if detail.contains("stride") => "strides",
+        _ => forms.into_iter().find(|form| detail.starts_with(form)).unwrap_or("refused"),
+    }
+}
+
 fn question(case: &Case) -> Value {
     match case {
         Case::Program(_) => Value::Null,
@@ -125,8 +177,12 @@ fn judged(case: &Case, answer: &Value) -> Answer {
 
 // --- Shape trackers ---------------------------------------------------------------------------
 
+fn moved(case: &ViewOps) -> Model {
+    case.ops.iter().fold(Model::new(&case.shape), |model, op| model.moved(op))
+}
+
 fn view_agrees(case: &ViewOps, answer: &Value) -> Result<(), String> {
-    let model = case.ops.iter().fold(Model::new(&case.shape), |model, op| model.moved(op));
+    let model = moved(case);
     if answer["shape"] != json!(model.shape) {
         return Err(format!("shape {}, expected {:?}", answer["shape"], model.shape));
     }
@@ -179,29 +235,50 @@ fn points_of(case: &ExprCase) -> Vec<Vec<i64>> {
     (0..count).map(value).collect()
 }
 
-/// Compares values and bounds. Returns the number of nodes, and their text.
-fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<(u64, String), String> {
-    let values = answer["values"].as_array().ok_or("an answer without values")?;
-    let points = points_of(case);
-    let expected = unlimited(case, POINTS);
-    if values.len() != points.len() {
-        return Err(format!("{} values for {} points", values.len(), points.len()));
+/// The points at which an expression is compared, and its values there, where they are promised.
+struct Points<'a> {
+    case: &'a ExprCase,
+    list: Vec<Vec<i64>>,
+    expected: Column<i128>,
+}
+
+impl Points<'_> {
+    fn of(case: &ExprCase) -> Points<'_> {
+        Points { case, list: points_of(case), expected: unlimited(case, POINTS) }
     }
-    let text = answer["text"].as_str().unwrap_or("?");
-    for (number, (point, found)) in points.iter().zip(values).enumerate() {
-        let Some(expected) = expected.at(number) else { continue };
-        let named = case.vars.iter().zip(point).map(|(var, value)| format!("{}={value}", var.name));
-        let at = || named.clone().collect::<Vec<_>>().join(", ");
+
+    /// Compares the value at a point, and the bounds with it.
+    fn agree(&self, answer: &Value, number: usize) -> Result<(), String> {
+        let Some(expected) = self.expected.at(number) else { return Ok(()) };
+        let named = self.case.vars.iter().zip(&self.list[number]);
+        let named = named.map(|(var, value)| format!("{}={value}", var.name));
+        let at = || named.collect::<Vec<_>>().join(", ");
+        let found = &answer["values"][number];
         if found.as_i64().map(i128::from) != Some(expected) {
+            let text = answer["text"].as_str().unwrap_or("?");
             return Err(format!("{text} is {found}, expected {expected}, at {}", at()));
         }
-        for bounds in answer["bounds"].as_array().into_iter().flatten() {
+        let bounds = answer["bounds"].as_array().into_iter().flatten().filter_map(|bounds| {
             let bound = |side: usize| bounds[side].as_i64().map(i128::from);
-            let (Some(low), Some(high)) = (bound(0), bound(1)) else { continue };
+            Some((bound(0)?, bound(1)?))
+        });
+        for (low, high) in bounds {
             if expected < low || high < expected {
                 return Err(format!("{expected} is outside its bounds {low}..{high}, at {}", at()));
             }
         }
+        Ok(())
     }
+}
+
+/// Compares values and bounds. Returns the number of nodes, and their text.
+fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<(u64, String), String> {
+    let values = answer["values"].as_array().ok_or("an answer without values")?;
+    let points = Points::of(case);
+    if values.len() != points.list.len() {
+        return Err(format!("{} values for {} points", values.len(), points.list.len()));
+    }
+    (0..values.len()).try_for_each(|number| points.agree(answer, number))?;
+    let text = answer["text"].as_str().unwrap_or("?");
     Ok((answer["nodes"].as_u64().unwrap_or(0), text.to_string()))
 }

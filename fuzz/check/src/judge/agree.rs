@@ -309,7 +309,7 @@ fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
 }
 
 /// Returns the bits of the nearest float of this type.
-fn nearest(dtype: DType, number: f64) -> u64 {
+pub(crate) fn nearest(dtype: DType, number: f64) -> u64 {
     let dtype = match dtype {
         DType::F16 => graph::DType::F16,
         DType::BF16 => graph::DType::BF16,

@@ -8,9 +8,17 @@
 pub(crate) mod simpler;
 
 use gradiff_corpus::{
-    Arg, Arity, DType, Distribution, Fill, Index, Literal, Operand, Program, Statement, TensorType,
-    ValueId,
+    Arg, Arity, Array, DType, Distribution, Fill, Index, Literal, Operand, Program, Statement,
+    TensorType, ValueId,
 };
+use gradiff_oracle::{Element, Expected};
+
+use crate::judge::agree::{expectation, nearest};
+
+/// Largest number of elements that are written out as the data of an input.
+const DATA_MAX: usize = 128;
+/// Largest number of different elements with which written data are plainer than seeded ones.
+const DIFFERENT_MAX: usize = 8;
 
 /// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
 /// of `fails`. For the given program it must be true.
@@ -79,8 +87,8 @@ fn oddity(statement: &Statement) -> usize {
             let fill = match fill {
                 Fill::Iota => 0,
                 Fill::Seeded { seed: 0, distribution: Distribution::Small } => 1,
-                Fill::Seeded { .. } => 2,
-                Fill::Explicit(_) => 3,
+                Fill::Explicit(bits) => 1 + different(bits).len(),
+                Fill::Seeded { .. } => 2 + DIFFERENT_MAX,
             };
             fill + dtype_oddity(*dtype)
         }
@@ -191,7 +199,9 @@ fn candidates(program: &Program) -> Vec<Program> {
     outputs_earlier(program, &mut candidates);
     statements_bypassed(program, &types, &mut candidates);
     statements_as_inputs(program, &types, &mut candidates);
+    statements_as_values(program, &mut candidates);
     sizes_smaller(program, &mut candidates);
+    data_plainer(program, &mut candidates);
     statements_simpler(program, &mut candidates);
     dtypes_plainer(program, &mut candidates);
     candidates.iter().map(Program::without_dead).collect()
@@ -253,13 +263,86 @@ fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mu
     }
 }
 
+/// Adds programs in which a statement is replaced by an input that has its values, where the oracle
+/// knows them.
+fn statements_as_values(program: &Program, candidates: &mut Vec<Program>) {
+    let computed = |number: &usize| !matches!(program.statements[*number], Statement::Input { .. });
+    let numbers: Vec<usize> = (0..program.statements.len()).rev().filter(computed).collect();
+    let outputs = numbers.iter().map(|number| ValueId(*number as u32)).collect();
+    let Ok(expected) = expectation(&Program { outputs, ..program.clone() }) else { return };
+    for (number, expected) in numbers.into_iter().zip(expected) {
+        let Some(bits) = values(&expected).filter(|bits| bits.len() <= DATA_MAX) else { continue };
+        let (dtype, shape) = (expected.dtype, expected.shape.to_vec());
+        let mut candidate = program.clone();
+        candidate.statements[number] =
+            Statement::Input { dtype, shape, fill: Fill::Explicit(bits) };
+        candidates.push(candidate);
+    }
+}
+
+/// An element of each set that the oracle gives; `None` if one of them is unspecified.
+fn values(expected: &Expected) -> Option<Vec<u64>> {
+    let value = |element| match element {
+        Element::Exact(bits) => Some(bits),
+        Element::Zero => Some(0),
+        Element::Nan => Some(nearest(expected.dtype, f64::NAN)),
+        Element::Ball { center, .. } => Some(nearest(expected.dtype, center)),
+        Element::Unspecified(_) => None,
+    };
+    expected.elements().map(value).collect()
+}
+
+/// The different elements, in the order in which they occur first.
+fn different(bits: &[u64]) -> Vec<u64> {
+    let mut different: Vec<u64> = Vec::new();
+    for bits in bits {
+        if !different.contains(bits) {
+            different.push(*bits);
+        }
+    }
+    different
+}
+
+/// Adds programs in which an input has only one half of its different elements, again and again.
+fn data_plainer(program: &Program, candidates: &mut Vec<Program>) {
+    for (number, statement) in program.statements.iter().enumerate() {
+        let Statement::Input { dtype, shape, fill } = statement else { continue };
+        let count: usize = shape.iter().product();
+        if matches!(fill, Fill::Iota) || DATA_MAX < count {
+            continue;
+        }
+        let different = different(&gradiff_corpus::fill(*dtype, shape, fill).bits);
+        if different.len() < 2 {
+            continue;
+        }
+        let (first, second) = different.split_at(different.len() / 2);
+        for half in [first, second] {
+            let bits = half.iter().copied().cycle().take(count).collect();
+            let mut candidate = program.clone();
+            candidate.statements[number] = Statement::Input {
+                dtype: *dtype,
+                shape: shape.clone(),
+                fill: Fill::Explicit(bits),
+            };
+            candidates.push(candidate);
+        }
+    }
+}
+
+/// The end of an axis at which elements stay when it becomes shorter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    First,
+    Last,
+}
+
 /// Adds programs in which a size is smaller wherever it occurs, or in which an axis is removed from
 /// all statements.
 fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     let mut sizes: Vec<usize> = Vec::new();
     let mut copy = program.clone();
     copy.statements.iter_mut().for_each(|statement| {
-        map_sizes(statement, &mut |size| {
+        map_sizes(statement, End::First, &mut |size| {
             sizes.push(size);
             size
         });
@@ -267,13 +350,20 @@ fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     sizes.sort_unstable();
     sizes.dedup();
     for from in sizes.into_iter().rev().filter(|size| *size > 1) {
+        let mut tried = Vec::new();
         for to in [1, 2, from / 2, from - 1] {
-            if 0 < to && to < from {
+            if to == 0 || from <= to || tried.contains(&to) {
+                continue;
+            }
+            tried.push(to);
+            for end in [End::First, End::Last] {
                 let mut candidate = program.clone();
                 candidate.statements.iter_mut().for_each(|statement| {
-                    map_sizes(statement, &mut |size| if size == from { to } else { size });
+                    map_sizes(statement, end, &mut |size| if size == from { to } else { size });
                 });
-                candidates.push(candidate);
+                if candidates.last() != Some(&candidate) {
+                    candidates.push(candidate);
+                }
             }
         }
     }
@@ -284,12 +374,24 @@ fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     }
 }
 
-/// Replaces each size in the shapes and ranges of a statement, and resizes explicit data.
-fn map_sizes(statement: &mut Statement, map: &mut dyn FnMut(usize) -> usize) {
+/// Replaces each size in the shapes and ranges of a statement. Of written data, the elements at an
+/// end of each axis stay; of seeded data those at the last one, written, if they are few.
+fn map_sizes(statement: &mut Statement, end: End, map: &mut dyn FnMut(usize) -> usize) {
     match statement {
-        Statement::Input { shape, fill, .. } => {
-            shape.iter_mut().for_each(|size| *size = map(*size));
-            fit_explicit(shape, fill);
+        Statement::Input { dtype, shape, fill } => {
+            let smaller: Vec<usize> = shape.iter().map(|size| map(*size)).collect();
+            let is_written = match fill {
+                Fill::Explicit(_) => true,
+                Fill::Seeded { .. } => {
+                    end == End::Last && smaller.iter().product::<usize>() <= DIFFERENT_MAX
+                }
+                Fill::Iota => false,
+            };
+            if is_written && smaller != *shape {
+                let data = gradiff_corpus::fill(*dtype, shape, fill);
+                *fill = Fill::Explicit(part(&data, &smaller, end));
+            }
+            *shape = smaller;
         }
         Statement::Const { shape, .. }
         | Statement::Reshape { shape, .. }
@@ -298,6 +400,21 @@ fn map_sizes(statement: &mut Statement, map: &mut dyn FnMut(usize) -> usize) {
         Statement::Shrink { ranges, .. } => ranges.iter_mut().for_each(|(_, end)| *end = map(*end)),
         _ => {}
     }
+}
+
+/// The elements at an end of each axis that is longer than in `shape`, row-major.
+fn part(data: &Array, shape: &[usize], end: End) -> Vec<u64> {
+    let element = |mut number: usize| {
+        let (mut address, mut stride) = (0, 1);
+        for (size, whole) in shape.iter().zip(&data.shape).rev() {
+            let first = if end == End::Last { whole - size } else { 0 };
+            address += (number % size + first) * stride;
+            number /= size;
+            stride *= whole;
+        }
+        data.bits[address]
+    };
+    (0..shape.iter().product()).map(element).collect()
 }
 
 /// Repeats or cuts explicit data so that they fit the shape.
@@ -520,7 +637,7 @@ fn dtypes_plainer(program: &Program, candidates: &mut Vec<Program>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradiff_corpus::{BinaryOp, UnaryOp};
+    use gradiff_corpus::{BinaryOp, Case, UnaryOp};
 
     fn input(shape: &[usize]) -> Statement {
         Statement::Input { dtype: DType::F32, shape: shape.to_vec(), fill: Fill::Iota }
@@ -549,6 +666,58 @@ mod tests {
         assert_eq!(small.outputs, vec![ValueId(1)]);
         assert!(small.typing().is_ok_and(|types| types[1].count() == 1), "{small:?}");
         assert!(calls < 500, "{calls}");
+    }
+
+    fn parsed(text: &str) -> Program {
+        match gradiff_corpus::parse(text).unwrap().case {
+            Case::Program(program) => program,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The first source of a statement has this element.
+    fn is_met(program: &Program, number: usize, bits: u64) -> bool {
+        let mut sources = Vec::new();
+        program.statements[number].for_each_source(|source| sources.push(source));
+        let Some(source) = sources.first() else { return false };
+        let outputs = vec![*source];
+        let expected = expectation(&Program { outputs, ..program.clone() }).unwrap();
+        values(&expected[0]).unwrap().contains(&bits)
+    }
+
+    #[test]
+    fn values_that_fail_become_the_data_of_an_input() {
+        // Only the product of the last elements is wrong for `neg`.
+        let text = "a = input i32[2,3] [1, 2, 3, 4, 5, 70000]\nb = permute a axes=[1,0]\n\
+                    c = cast b i64\nd = mul c c\ne = neg d\nf = add e 1\noutput f";
+        let program = parsed(text);
+        let small = reduce(&program, 600, &mut |candidate| {
+            (0..candidate.statements.len()).any(|number| {
+                matches!(candidate.statements[number], Statement::Unary { op: UnaryOp::Neg, .. })
+                    && is_met(candidate, number, 4_900_000_000)
+            })
+        });
+        let expected = "a = input i64[] [4900000000]\nb = neg a\noutput b";
+        assert_eq!(small, parsed(expected), "{small}");
+    }
+
+    #[test]
+    fn seeded_data_become_the_element_that_fails() {
+        let text = "a = input u8[40] seeded(7, wide)\nb = neg a\noutput b";
+        let program = parsed(text);
+        let last = gradiff_corpus::fill(
+            DType::U8,
+            &[40],
+            &Fill::Seeded { seed: 7, distribution: Distribution::Wide },
+        );
+        let last = *last.bits.last().unwrap();
+        let small = reduce(&program, 600, &mut |candidate| {
+            candidate.statements.len() == 2 && is_met(candidate, 1, last)
+        });
+        let Statement::Input { fill: Fill::Explicit(bits), .. } = &small.statements[0] else {
+            panic!("{small}")
+        };
+        assert_eq!(bits, &vec![last], "{small}");
     }
 
     #[test]

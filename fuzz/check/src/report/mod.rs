@@ -56,7 +56,7 @@ impl Finding {
 /// tinygrad, or for the peer that is wrong; of the engine's findings also a Rust test.
 pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     let case = ("case", finding.case_text());
-    match script(&finding.failure.backend, &finding.program) {
+    match program_script(&finding.failure.backend, &finding.program) {
         None => vec![case, ("rs", rust_test(finding)), ("py", python_script(finding))],
         Some(Ok(script)) => vec![case, ("py", format!("# {}\n{script}", finding.story()))],
         // An engine of one's own need not write scripts.
@@ -64,12 +64,19 @@ pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The program as a script for a backend that is a peer, which compares the outputs with those that
-/// the oracle expects; `None` for other backends.
+/// The case as a script for a backend that is a peer, which prints what it got and what is expected,
+/// and fails if they differ; `None` for other backends.
 ///
 /// # Errors
-/// The peer is not available, or writes no scripts.
-pub fn script(backend: &str, program: &Program) -> Option<Result<String, String>> {
+/// The peer is not available, or writes no scripts; it is right, and the case is no program.
+pub fn script(backend: &str, case: &Case) -> Option<Result<String, String>> {
+    match case {
+        Case::Program(program) => program_script(backend, program),
+        case => crate::is_peer(backend).then(|| crate::checks::upstream::script(backend, case)),
+    }
+}
+
+fn program_script(backend: &str, program: &Program) -> Option<Result<String, String>> {
     let expected = gradiff_oracle::evaluate(program).unwrap_or_default();
     let elements = expected.iter().flat_map(|output| {
         output.elements().map(|element| python_element(output.dtype, &element)).collect::<Vec<_>>()
