@@ -513,6 +513,7 @@ class OnnxRuntime(Adapter):
     CAST = "node('Cast', {0}, to={dtype})"
     # Where adds zero to what it chooses: where-of-negative-zero.case.
     ZERO_SIGNS = False
+    ZERO_DIVISORS = False
     OPS = {
         "const": lambda adapter, statement, operands, types: node(
             "Expand", adapter.literal(statement["dtype"], (), statement["bytes"]),

@@ -50,6 +50,8 @@ class Adapter:
     # False if a zero's sign is not promised, or if zeros may take the place of subnormal numbers.
     ZERO_SIGNS = True
     SUBNORMALS = True
+    # False if the division of an integer by zero may give anything.
+    ZERO_DIVISORS = True
     # Further requests that it answers, and their functions.
     REQUESTS = {}
     # The functions that write scripts of other cases than programs, by a key that these cases have.
@@ -218,7 +220,7 @@ def serve(adapter):
             ops = sorted([*adapter.OPS, "input"]) if adapter.OPS else None
             send({"gradiff": 1, "name": adapter.NAME, "ops": ops,
                   "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
-                  "subnormals": adapter.SUBNORMALS,
+                  "subnormals": adapter.SUBNORMALS, "zero_divisors": adapter.ZERO_DIVISORS,
                   "requests": ["run", "script", *adapter.REQUESTS]})
         else:
             send(answer(adapter, request))

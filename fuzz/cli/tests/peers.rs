@@ -47,6 +47,37 @@ fn answers_of_peers_are_judged() {
     check(r#"echo '{"skipped": "no NaN here"}'"#, 0, "skipped on exec:sh peer.sh: no NaN here");
 }
 
+/// A peer says in its greeting what it does not promise.
+#[test]
+fn what_a_peer_does_not_promise_is_skipped() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("a file in the temporary folder");
+    };
+    write(
+        "peer.sh",
+        r#"read line; echo '{"gradiff": 1, "zero_divisors": false, "subnormals": false}'
+           while read line; do echo '{"refused": "as always"}'; done"#,
+    );
+    let zero = "it does not define the division of an integer by zero";
+    let tiny = "it may take zeros for the subnormal numbers inside the program";
+    for (program, skipped) in [
+        ("a = input i32[2] [1, 0]\nb = floordiv 7 a\noutput b\n", Some(zero)),
+        ("a = input i32[2] [1, 0]\nb = cmod a 0\noutput b\n", Some(zero)),
+        ("a = input i32[2] [1, 0]\nb = add a 2\nc = cdiv a b\noutput c\n", None),
+        ("a = input f32[2] [1.0, 1e-40]\nb = exp2 a\noutput b\n", Some(tiny)),
+        ("a = input f32[1] [1e30]\nb = pow a -1.3\nc = sqrt b\noutput c\n", Some(tiny)),
+        ("a = input f32[1] [1e30]\nb = pow a -1.3\noutput b\n", None),
+    ] {
+        write("a.case", program);
+        let output = gradiff(&["replay", "--backends", "exec:sh peer.sh", "a.case"], folder.path());
+        let text = both(&output);
+        let word = skipped.unwrap_or("refused on exec:sh peer.sh: as always");
+        assert!(text.contains(word), "{program}: {text}");
+        assert_eq!(output.status.code(), Some(if skipped.is_some() { 0 } else { 2 }), "{text}");
+    }
+}
+
 #[test]
 fn peers_that_fail_are_findings_in_one_line() {
     check("echo the sum is 3", 2, "an answer that is no JSON object: the sum is 3");
