@@ -126,7 +126,8 @@ class TinyGrad(Adapter):
         "detach": method("detach"),
         **{name: method(name) for name in (
             # Functions that it composes of others are left out: their errors are not promised.
-            "abs", "sign", "square", "isnan", "isinf", "relu", "relu6", "exp", "log", "rsqrt")},
+            "abs", "sign", "square", "isnan", "isinf", "relu", "relu6")},
+        **{name: composed(method(name)) for name in ("exp", "log", "rsqrt")},
         **{name: rounded(name) for name in ("trunc", "floor", "ceil", "round")},
         "clamp": "{0}.clamp({min}, {max})", "hardtanh": "{0}.hardtanh({min}, {max})",
         "leaky_relu": "{0}.leaky_relu({slope})",
