@@ -725,8 +725,8 @@ pub(crate) enum PeersAction {
         #[arg(required = true)]
         packages: Vec<String>,
     },
-    /// Print a corpus file as a script for a peer, with what is expected: a program, or movements or
-    /// an expression that the peer gets wrong.
+    /// Print a corpus file as a script for a peer, with what is expected: a program, or movements
+    /// or an expression that the peer gets wrong.
     Script {
         /// The peer, as in --backends.
         peer: String,

@@ -638,7 +638,7 @@ mod tests {
         let pattern = Pattern::read("includes add neg of u8 u16").unwrap().unwrap();
         let matches = |text: &str| match gradiff_corpus::parse(text).unwrap().case {
             Case::Program(program) => pattern.matches(&program),
-            other => panic!("{other:?}"),
+            case => panic!("{case:?}"),
         };
         assert!(matches("a = input u8[] iota\nb = neg a\nc = cast b i32\noutput c"));
         assert!(!matches("a = input i8[] iota\nb = neg a\noutput b"));

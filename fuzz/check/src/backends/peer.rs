@@ -214,7 +214,7 @@ struct Greeting {
     dtypes: Option<Vec<String>>,
     zero_signs: bool,
     subnormals: bool,
-    /// What a division of integers by zero gives is defined.
+    /// The quotient and remainder of an integer and zero are defined.
     zero_divisors: bool,
     /// The requests that it answers.
     requests: Vec<String>,

@@ -331,8 +331,8 @@ fn is_subnormal(dtype: DType, bits: u64) -> bool {
     (1..1 << mantissa).contains(&(bits & !sign))
 }
 
-/// The reason to skip a program on a backend that takes zeros for subnormal numbers: it computes with
-/// such numbers, and the oracle does not know what zeros give in their place.
+/// The reason to skip a program on a backend that takes zeros for subnormal numbers: it computes
+/// with such numbers, and the oracle does not know what zeros give in their place.
 fn flushed(kept: Kept, program: &Program) -> Option<String> {
     if kept.subnormals {
         return None;

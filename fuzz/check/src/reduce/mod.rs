@@ -671,7 +671,7 @@ mod tests {
     fn parsed(text: &str) -> Program {
         match gradiff_corpus::parse(text).unwrap().case {
             Case::Program(program) => program,
-            other => panic!("{other:?}"),
+            case => panic!("{case:?}"),
         }
     }
 

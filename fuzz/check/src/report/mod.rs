@@ -64,8 +64,8 @@ pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The case as a script for a backend that is a peer, which prints what it got and what is expected,
-/// and fails if they differ; `None` for other backends.
+/// The case as a script for a backend that is a peer, which prints what it got and what is
+/// expected, and fails if they differ; `None` for other backends.
 ///
 /// # Errors
 /// The peer is not available, or writes no scripts; it is right, and the case is no program.
