@@ -56,11 +56,13 @@ fn what_a_peer_does_not_promise_is_skipped() {
     };
     write(
         "peer.sh",
-        r#"read line; echo '{"gradiff": 1, "zero_divisors": false, "subnormals": false}'
+        r#"read line
+           echo '{"gradiff": 1, "zero_divisors": false, "zero_signs": false, "subnormals": false}'
            while read line; do echo '{"refused": "as always"}'; done"#,
     );
     let zero = "it does not define the division of an integer by zero";
-    let tiny = "it may take zeros for the subnormal numbers inside the program";
+    let tiny = "it may take zeros for the subnormal numbers inside";
+    let sign = "the result may depend on the sign of a zero";
     for (program, skipped) in [
         ("a = input i32[2] [1, 0]\nb = floordiv 7 a\noutput b\n", Some(zero)),
         ("a = input i32[2] [1, 0]\nb = cmod a 0\noutput b\n", Some(zero)),
@@ -68,6 +70,9 @@ fn what_a_peer_does_not_promise_is_skipped() {
         ("a = input f32[2] [1.0, 1e-40]\nb = exp2 a\noutput b\n", Some(tiny)),
         ("a = input f32[1] [1e30]\nb = pow a -1.3\nc = sqrt b\noutput c\n", Some(tiny)),
         ("a = input f32[1] [1e30]\nb = pow a -1.3\noutput b\n", None),
+        ("a = input f32[2] [1.0, -0.0]\nb = recip a\noutput b\n", Some(sign)),
+        ("a = input f16[1] [5.0]\nb = sub a 5.0\nc = rsqrt b\noutput c\n", Some(sign)),
+        ("a = input f32[2] [1.0, -0.0]\nb = exp2 a\nc = recip b\noutput c\n", None),
     ] {
         write("a.case", program);
         let output = gradiff(&["replay", "--backends", "exec:sh peer.sh", "a.case"], folder.path());

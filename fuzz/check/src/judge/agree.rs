@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gradiff::graph;
-use gradiff_corpus::{Array, DType, Program};
+use gradiff_corpus::{Array, BinaryOp, DType, Method, Program, Statement, UnaryOp};
 use gradiff_oracle::{Element, Expected, Mismatch};
 
 use crate::judge::strict;
@@ -177,7 +177,7 @@ pub fn agree_in_steps(
             if expected[position].is_err() || !takes(position) {
                 continue;
             }
-            match backend.supports(program).or_else(|| flushed(backend.kept(), program)) {
+            match backend.supports(program).or_else(|| lost(backend.kept(), program)) {
                 Some(reason) => tally.skip(backend.name(), &reason),
                 None => chosen.push(position),
             }
@@ -283,7 +283,7 @@ fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
     if !value.dtype.is_float() {
         return value;
     }
-    let sign = 1 << (8 * value.dtype.size_bytes() - 1);
+    let sign = sign(value.dtype);
     let is_nan = |bits| Element::Nan.admits(value.dtype, bits);
     for (bits, element) in value.bits.iter_mut().zip(expected.elements()) {
         let is_free_zero = !kept.zero_signs && *bits & !sign == 0;
@@ -327,27 +327,60 @@ fn is_subnormal(dtype: DType, bits: u64) -> bool {
         DType::F32 => 23,
         _ => 52,
     };
-    let sign = 1 << (8 * dtype.size_bytes() - 1);
-    (1..1 << mantissa).contains(&(bits & !sign))
+    (1..1 << mantissa).contains(&(bits & !sign(dtype)))
 }
 
-/// The reason to skip a program on a backend that takes zeros for subnormal numbers: it computes
-/// with such numbers, and the oracle does not know what zeros give in their place.
-fn flushed(kept: Kept, program: &Program) -> Option<String> {
-    if kept.subnormals {
+/// The bit of a float that is its sign.
+fn sign(dtype: DType) -> u64 {
+    1 << (8 * dtype.size_bytes() - 1)
+}
+
+/// The reason to skip a program on a backend that does not keep signs of zeros or subnormal numbers,
+/// and computes with some: the oracle does not know what may come of it.
+fn lost(kept: Kept, program: &Program) -> Option<String> {
+    let mut sources = Vec::new();
+    for statement in &program.statements {
+        let reads_signs = !kept.zero_signs && reads_zero_signs(statement);
+        if reads_signs || !kept.subnormals {
+            statement.for_each_source(|source| sources.push((source, reads_signs)));
+        }
+    }
+    if sources.is_empty() {
         return None;
     }
-    let mut outputs = Vec::new();
-    program.statements.iter().for_each(|of| of.for_each_source(|source| outputs.push(source)));
+    let outputs = sources.iter().map(|(source, _)| *source).collect();
     let values = expectation(&Program { outputs, ..program.clone() }).ok()?;
-    let is_met = values.iter().filter(|value| value.dtype.is_float()).any(|value| {
-        value.elements().any(|element| match element {
-            Element::Exact(bits) => is_subnormal(value.dtype, bits),
-            Element::Ball { center, .. } => is_subnormal(value.dtype, nearest(value.dtype, center)),
-            _ => false,
-        })
-    });
-    is_met.then(|| "it may take zeros for the subnormal numbers inside the program".to_string())
+    let floats = values.iter().zip(sources).filter(|(value, _)| value.dtype.is_float());
+    for (value, (_, reads_signs)) in floats {
+        for element in value.elements() {
+            let bits = match element {
+                Element::Exact(bits) => bits,
+                Element::Ball { center, .. } => nearest(value.dtype, center),
+                Element::Zero => 0,
+                Element::Nan | Element::Unspecified(_) => continue,
+            };
+            if reads_signs && bits & !sign(value.dtype) == 0 {
+                return Some("the result may depend on the sign of a zero".to_string());
+            }
+            if !kept.subnormals && is_subnormal(value.dtype, bits) {
+                return Some("it may take zeros for the subnormal numbers inside".to_string());
+            }
+        }
+    }
+    None
+}
+
+/// Returns whether the sign of a zero that is an operand may affect more than signs of zeros.
+fn reads_zero_signs(statement: &Statement) -> bool {
+    match statement {
+        Statement::Unary { op, .. } => *op == UnaryOp::Recip,
+        Statement::Binary { op, .. } => matches!(op, BinaryOp::Div | BinaryOp::Pow),
+        Statement::Bitcast { .. } => true,
+        Statement::Method { method, .. } => {
+            matches!(method, Method::Rsqrt | Method::CopySign)
+        }
+        _ => false,
+    }
 }
 
 /// Compares an outcome with the expected outputs and counts it. Returns what is wrong, if anything.
