@@ -335,8 +335,8 @@ fn sign(dtype: DType) -> u64 {
     1 << (8 * dtype.size_bytes() - 1)
 }
 
-/// The reason to skip a program on a backend that does not keep signs of zeros or subnormal numbers,
-/// and computes with some: the oracle does not know what may come of it.
+/// The reason to skip a program on a backend that does not keep signs of zeros or subnormal
+/// numbers, and computes with some: the oracle does not know what may come of it.
 fn lost(kept: Kept, program: &Program) -> Option<String> {
     let mut sources = Vec::new();
     for statement in &program.statements {
