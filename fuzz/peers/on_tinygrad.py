@@ -69,15 +69,6 @@ def method(name):
     return f"{{0}}.{name}()"
 
 
-def composed(template):
-    """A function that it composes of others, each rounded to f16: its error there is not promised."""
-    def text(adapter, statement, operands, types):
-        if statement["dtype"] == "f16":
-            raise Skip(f"it does not promise the error of {statement['op']} in f16")
-        return template.format(*operands, **adapter.fields(statement))
-    return text
-
-
 class TinyGrad(Adapter):
     NAME = f"tinygrad {VERSION} on {Device.DEFAULT}"
     DTYPES = {

@@ -110,7 +110,7 @@ def leaky_relu(adapter, statement, operands, types):
 
 FLOAT = {name: f"{call}({{0}})" for name, call in {
     "relu": "torch.relu", "relu6": "F.relu6", "hardsigmoid": "F.hardsigmoid",
-    "hardswish": "F.hardswish", "softsign": "F.softsign", "exp": "torch.exp", "log": "torch.log",
+    "hardswish": "F.hardswish", "exp": "torch.exp", "log": "torch.log",
     "log10": "torch.log10", "rsqrt": "torch.rsqrt", "sigmoid": "torch.sigmoid",
     "tanh": "torch.tanh", "silu": "F.silu", "mish": "F.mish",
     "cos": "torch.cos", "tan": "torch.tan", "sinh": "torch.sinh", "cosh": "torch.cosh",
@@ -165,7 +165,7 @@ class Torch(Adapter):
         "isfinite": "torch.isfinite({0})",
         "lerp": promoted("torch.lerp({0}, {1}, {2})"), "roll": roll,
         "clamp": "torch.clamp({0}, {min}, {max})", "hardtanh": "F.hardtanh({0}, {min}, {max})",
-        "leaky_relu": leaky_relu, **FLOAT,
+        "leaky_relu": leaky_relu, **FLOAT, "softsign": composed("F.softsign({0})"),
         "cumsum": "torch.cumsum({0}, {axis}, dtype={dtype})",
         "cummax": "torch.cummax({0}, {axis}).values",
         "amin": lambda adapter, statement, operands, types: (

@@ -163,6 +163,16 @@ def shrink(adapter, statement, operands, types):
     return f"{operands[0]}[{ranges or '...'}]"
 
 
+def composed(template):
+    """A function that the framework composes of others, which round to 16 bits each: it does not
+    promise the error of the whole."""
+    def text(adapter, statement, operands, types):
+        if statement["dtype"] in ("f16", "bf16"):
+            raise Skip(f"it does not promise the error of {statement['op']} in 16 bits")
+        return template.format(*operands, **adapter.fields(statement))
+    return text
+
+
 def number(text):
     """Returns the Python text of a number."""
     return f"float({text!r})" if text.lower() in ("inf", "-inf", "nan") else text

@@ -21,7 +21,7 @@ const BUDGET: usize = 600;
 /// The same for a program that kills or hangs its worker at each run.
 const BUDGET_FATAL: usize = 20;
 /// The same for a program that ends the process of a peer.
-const BUDGET_PEER_DEATH: usize = 150;
+const BUDGET_PEER_DEATH: usize = 60;
 
 /// Seconds for the replays that reproduce and minimise the death of a worker.
 const SEQUENCE_SECONDS: u64 = 60;
