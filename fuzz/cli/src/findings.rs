@@ -22,6 +22,8 @@ const BUDGET: usize = 600;
 const BUDGET_FATAL: usize = 20;
 /// The same for a program that ends the process of a peer.
 const BUDGET_PEER_DEATH: usize = 60;
+/// The same for a program on which a peer gives no answer in time, which takes a minute each time.
+const BUDGET_PEER_TIMEOUT: usize = 4;
 
 /// Seconds for the replays that reproduce and minimise the death of a worker.
 const SEQUENCE_SECONDS: u64 = 60;
@@ -573,11 +575,12 @@ pub(crate) fn minimise(
     original: &CheckFailure,
     client: &mut Client,
 ) -> Result<Program, Failure> {
-    let budget = match original.kind {
-        Kind::Timeout => BUDGET_FATAL,
+    let budget = match (original.kind, gradiff_check::is_peer(&original.backend)) {
+        (Kind::Timeout, true) => BUDGET_PEER_TIMEOUT,
+        (Kind::Timeout, false) => BUDGET_FATAL,
         _ if !is_death(original) => BUDGET,
-        _ if gradiff_check::is_peer(&original.backend) => BUDGET_PEER_DEATH,
-        _ => BUDGET_FATAL,
+        (_, true) => BUDGET_PEER_DEATH,
+        (_, false) => BUDGET_FATAL,
     };
     let mut problem = None;
     let small = gradiff_check::reduce(program, budget, &mut |candidate| {
