@@ -199,7 +199,7 @@ fn candidates(program: &Program) -> Vec<Program> {
     outputs_earlier(program, &mut candidates);
     statements_bypassed(program, &types, &mut candidates);
     statements_as_inputs(program, &types, &mut candidates);
-    statements_as_values(program, &mut candidates);
+    statements_as_values(program, &types, &mut candidates);
     sizes_smaller(program, &mut candidates);
     data_plainer(program, &mut candidates);
     statements_simpler(program, &mut candidates);
@@ -263,16 +263,19 @@ fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mu
     }
 }
 
-/// Adds programs in which a statement is replaced by an input that has its values, where the oracle
-/// knows them.
-fn statements_as_values(program: &Program, candidates: &mut Vec<Program>) {
-    let computed = |number: &usize| !matches!(program.statements[*number], Statement::Input { .. });
-    let numbers: Vec<usize> = (0..program.statements.len()).rev().filter(computed).collect();
+/// Adds programs in which a statement of few elements is replaced by an input that has its values,
+/// where the oracle knows them.
+fn statements_as_values(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
+    let is_chosen = |number: &usize| {
+        !matches!(program.statements[*number], Statement::Input { .. })
+            && types[*number].count() <= DATA_MAX
+    };
+    let numbers: Vec<usize> = (0..program.statements.len()).rev().filter(is_chosen).collect();
     let outputs = numbers.iter().map(|number| ValueId(*number as u32)).collect();
     let Ok(expected) = expectation(&Program { outputs, ..program.clone() }) else { return };
     for (number, expected) in numbers.into_iter().zip(expected) {
-        let Some(bits) = values(&expected).filter(|bits| bits.len() <= DATA_MAX) else { continue };
-        let (dtype, shape) = (expected.dtype, expected.shape.to_vec());
+        let Some(bits) = values(&expected) else { continue };
+        let TensorType { dtype, shape } = types[number].clone();
         let mut candidate = program.clone();
         candidate.statements[number] =
             Statement::Input { dtype, shape, fill: Fill::Explicit(bits) };
