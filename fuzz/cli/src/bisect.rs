@@ -11,7 +11,9 @@ use crate::whole::write_whole;
 use crate::{Failure, Status};
 
 const FAILS: &str = "fails in";
+const OTHERWISE: &str = "fails otherwise in";
 const RIGHT: &str = "right in";
+const NOT_JUDGED: &str = "not judged in";
 
 /// The answer of a version to a case.
 struct Tried {
@@ -53,13 +55,14 @@ pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
             outln!("  {name:20}{}", words(&answer));
             tried.push(Tried { version: version.clone(), answer });
         }
-        outln!("  {}", summary(&tried));
+        let summary = summary(&tried, kind(&file));
+        outln!("  {summary}");
         if options.write {
-            let text = with_versions(file.clone(), &tried).to_string();
+            let text = with_versions(file.clone(), summary.clone()).to_string();
             write_whole(&path, &text)
                 .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         }
-        report += &section(&options.peer, &file, &tried);
+        report += &section(&options.peer, &file, &tried, &summary);
     }
     if let Some(path) = &options.report {
         write_whole(path, &report)
@@ -98,34 +101,53 @@ fn words(answer: &Answer) -> String {
     }
 }
 
-/// The versions that fail and those that do not, in one line.
-fn summary(tried: &[Tried]) -> String {
-    let of = |is_chosen: fn(&Answer) -> bool| {
+/// The kind of failure of a program that its first line begins with.
+fn kind(file: &CaseFile) -> Option<&str> {
+    match file.case {
+        Case::Program(_) => Some(file.description.first()?.split_once(" on ")?.0),
+        _ => None,
+    }
+}
+
+/// The versions that fail and those that do not, in one line. Where the kind of failure is known,
+/// those that fail in another way are listed apart.
+fn summary(tried: &[Tried], kind: Option<&str>) -> String {
+    let begins = |detail: &str| {
+        kind.is_none_or(|kind| detail.split_once(": ").is_some_and(|(first, _)| first == kind))
+    };
+    let of = |is_chosen: &dyn Fn(&Answer) -> bool| {
         let chosen = tried.iter().filter(|tried| is_chosen(&tried.answer));
         chosen.map(|tried| tried.version.as_str()).collect::<Vec<_>>().join(", ")
     };
+    let fails = |is_same: bool| {
+        of(&|answer| matches!(answer, Answer::Wrong(detail) if begins(detail) == is_same))
+    };
     let parts = [
-        (FAILS, of(|answer| matches!(answer, Answer::Wrong(_)))),
-        (RIGHT, of(|answer| matches!(answer, Answer::Right(..)))),
-        ("not judged in", of(|answer| matches!(answer, Answer::Skipped(_)))),
+        (FAILS, fails(true)),
+        (OTHERWISE, fails(false)),
+        (RIGHT, of(&|answer| matches!(answer, Answer::Right(..)))),
+        (NOT_JUDGED, of(&|answer| matches!(answer, Answer::Skipped(_)))),
     ];
     let parts = parts.into_iter().filter(|(_, versions)| !versions.is_empty());
     parts.map(|(word, versions)| format!("{word} {versions}")).collect::<Vec<_>>().join("; ")
 }
 
 /// The case with a comment line that says which versions fail, in place of an earlier one.
-fn with_versions(mut file: CaseFile, tried: &[Tried]) -> CaseFile {
-    let is_about_versions = |line: &String| line.starts_with(FAILS) || line.starts_with(RIGHT);
-    file.description.retain(|line| !is_about_versions(line));
-    file.description.push(summary(tried));
+fn with_versions(mut file: CaseFile, summary: String) -> CaseFile {
+    let words = [FAILS, OTHERWISE, RIGHT, NOT_JUDGED];
+    let is_about_versions = |line: &String| words.iter().any(|word| line.starts_with(word));
+    match file.description.iter().position(is_about_versions) {
+        Some(at) => file.description[at] = summary,
+        None => file.description.push(summary),
+    }
     file
 }
 
 /// A case in the report: title, versions, what the newest version that fails says, a script.
-fn section(peer: &str, file: &CaseFile, tried: &[Tried]) -> String {
+fn section(peer: &str, file: &CaseFile, tried: &[Tried], summary: &str) -> String {
     let title = file.description.first().map_or("A case", String::as_str);
     let title = title.split_once(": ").map_or(title, |(_, title)| title);
-    let mut text = format!("## {title}\n\n{peer}: {}\n\n", summary(tried));
+    let mut text = format!("## {title}\n\n{peer}: {summary}\n\n");
     let last = tried.iter().rev().find_map(|tried| match &tried.answer {
         Answer::Wrong(detail) => Some((&tried.version, detail)),
         _ => None,
@@ -150,11 +172,15 @@ mod tests {
     #[test]
     fn versions_are_listed_by_their_answer() {
         let answers = [
-            ("0.9.2", Answer::Wrong("element 0".into())),
+            ("0.9.0", Answer::Wrong("refused: no such operator".into())),
+            ("0.9.2", Answer::Wrong("mismatch: element 0".into())),
             ("0.10.0", Answer::Right(0, String::new())),
             ("0.14.0", Answer::Skipped("it has no shape trackers".into())),
         ];
         let tried = answers.map(|(version, answer)| Tried { version: version.into(), answer });
-        assert_eq!(summary(&tried), "fails in 0.9.2; right in 0.10.0; not judged in 0.14.0");
+        let rest = "right in 0.10.0; not judged in 0.14.0";
+        assert_eq!(summary(&tried, None), format!("fails in 0.9.0, 0.9.2; {rest}"));
+        let apart = format!("fails in 0.9.2; fails otherwise in 0.9.0; {rest}");
+        assert_eq!(summary(&tried, Some("mismatch")), apart);
     }
 }

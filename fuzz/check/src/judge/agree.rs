@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use gradiff::graph;
-use gradiff_corpus::{Array, BinaryOp, DType, Method, Program, Statement, UnaryOp};
+use gradiff_corpus::{
+    Array, BinaryOp, DType, Method, Operand, Program, Statement, UnaryOp, ValueId,
+};
 use gradiff_oracle::{Element, Expected, Mismatch};
 
 use crate::judge::strict;
@@ -340,9 +342,11 @@ fn sign(dtype: DType) -> u64 {
 fn lost(kept: Kept, program: &Program) -> Option<String> {
     let mut sources = Vec::new();
     for statement in &program.statements {
-        let reads_signs = !kept.zero_signs && reads_zero_signs(statement);
-        if reads_signs || !kept.subnormals {
-            statement.for_each_source(|source| sources.push((source, reads_signs)));
+        if !kept.zero_signs {
+            sources.extend(sign_operands(statement).into_iter().map(|source| (source, true)));
+        }
+        if !kept.subnormals {
+            statement.for_each_source(|source| sources.push((source, false)));
         }
     }
     if sources.is_empty() {
@@ -370,16 +374,18 @@ fn lost(kept: Kept, program: &Program) -> Option<String> {
     None
 }
 
-/// Returns whether the sign of a zero that is an operand may affect more than signs of zeros.
-fn reads_zero_signs(statement: &Statement) -> bool {
+/// The operands whose sign, if they are zeros, affects more than the sign of a zero.
+fn sign_operands(statement: &Statement) -> Vec<ValueId> {
+    let mut sources = Vec::new();
+    statement.for_each_source(|source| sources.push(source));
     match statement {
-        Statement::Unary { op, .. } => *op == UnaryOp::Recip,
-        Statement::Binary { op, .. } => matches!(op, BinaryOp::Div | BinaryOp::Pow),
-        Statement::Bitcast { .. } => true,
-        Statement::Method { method, .. } => {
-            matches!(method, Method::Rsqrt | Method::CopySign)
+        Statement::Unary { op: UnaryOp::Recip, .. } | Statement::Bitcast { .. } => sources,
+        Statement::Method { method: Method::Rsqrt | Method::CopySign, .. } => sources,
+        Statement::Binary { op: BinaryOp::Div, srcs: [_, Operand::Value(divisor)] } => {
+            vec![*divisor]
         }
-        _ => false,
+        Statement::Binary { op: BinaryOp::Pow, srcs: [Operand::Value(base), _] } => vec![*base],
+        _ => Vec::new(),
     }
 }
 
