@@ -366,13 +366,15 @@ def shape_after(name, argument, shape):
 
 def tracker_script(case, about, expected):
     """Returns a script that prints what a tracker says of its elements, and what is expected.
-    `about` is the form whose addresses are asked for, `inverse`, or `strides`."""
+    `about` is the form whose addresses are asked for, `inverse`, or `strides`. Of addresses it
+    evaluates the rendered text, so that it divides negative numbers as Python does, not as C."""
     moves, shapes = [], [tuple(case["shape"])]
     for name, argument in case["ops"]:
         moves.append(movement(name, argument, len(shapes[-1])))
         shapes.append(shape_after(name, argument, shapes[-1]))
     start, half = f"ShapeTracker.from_shape({tuple(case['shape'])})", len(moves) // 2
-    lines = ["from itertools import product", "from tinygrad.shape.shapetracker import ShapeTracker",
+    lines = ["from itertools import product",
+             "from tinygrad.shape.shapetracker import ShapeTracker",
              f"t = {start}{''.join(moves)}"]
     if about == "strides":
         shape = shapes[-1]
