@@ -20,7 +20,7 @@ pub enum Outcome {
     Timeout(u64),
 }
 
-/// The bits of floats that a backend keeps where it moves and computes them.
+/// The bits of floats that a backend keeps where it moves and computes them, and what it defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// If not, a zero of either sign is right where one is expected.
@@ -29,11 +29,14 @@ pub struct Kept {
     pub nan_bits: bool,
     /// If not, a zero is right where a subnormal number is expected.
     pub subnormals: bool,
+    /// If not, an integer divided by zero may give anything.
+    pub zero_divisors: bool,
 }
 
 impl Kept {
     /// Everything.
-    pub const ALL: Kept = Kept { zero_signs: true, nan_bits: true, subnormals: true };
+    pub const ALL: Kept =
+        Kept { zero_signs: true, nan_bits: true, subnormals: true, zero_divisors: true };
 }
 
 /// Something that runs programs. Each configuration of the engine is a backend of its own.

@@ -13,8 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gradiff_corpus::{Array, BinaryOp, DType, Literal, Operand, Program, Statement, TensorType};
-use gradiff_oracle::Element;
+use gradiff_corpus::{Array, DType, Program};
 use serde_json::{Value, json};
 
 use crate::backends::engine::Turn;
@@ -214,7 +213,6 @@ struct Greeting {
     dtypes: Option<Vec<String>>,
     zero_signs: bool,
     subnormals: bool,
-    /// The quotient and remainder of an integer and zero are defined.
     zero_divisors: bool,
     /// The requests that it answers.
     requests: Vec<String>,
@@ -336,7 +334,7 @@ impl Backend for Peer {
     }
 
     fn supports(&self, program: &Program) -> Option<String> {
-        let Greeting { ops, dtypes, zero_divisors, .. } = &self.greeting;
+        let Greeting { ops, dtypes, .. } = &self.greeting;
         let ops_of = program.statements.iter().map(gradiff_corpus::name);
         let missing_op = |names: &Vec<String>| {
             ops_of.clone().find(|name| !names.iter().any(|known| known == name))
@@ -346,20 +344,14 @@ impl Backend for Peer {
         let missing = ops.as_ref().and_then(missing_op).or_else(|| {
             let names = dtypes.as_ref()?;
             dtypes_of.find(|name| !names.iter().any(|known| known == name))
-        });
-        match missing {
-            Some(missing) => Some(format!("it has no {missing}")),
-            None if !zero_divisors && divides_by_zero(program, &types) => {
-                Some("it does not define the division of an integer by zero".to_string())
-            }
-            None => None,
-        }
+        })?;
+        Some(format!("it has no {missing}"))
     }
 
     /// No framework promises the bits of a NaN.
     fn kept(&self) -> Kept {
-        let Greeting { zero_signs, subnormals, .. } = self.greeting;
-        Kept { zero_signs, nan_bits: false, subnormals }
+        let Greeting { zero_signs, subnormals, zero_divisors, .. } = self.greeting;
+        Kept { zero_signs, nan_bits: false, subnormals, zero_divisors }
     }
 
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
@@ -413,35 +405,6 @@ fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
         requests: names("requests").unwrap_or_else(|| vec!["run".into(), "script".into()]),
     };
     Ok((process, greeting))
-}
-
-/// Returns whether an integer is divided by zero, or by what the oracle does not know.
-fn divides_by_zero(program: &Program, types: &[TensorType]) -> bool {
-    let mut outputs = Vec::new();
-    for (statement, of) in program.statements.iter().zip(types) {
-        match statement {
-            Statement::Binary { op, srcs: [_, divisor] }
-                if of.dtype.is_int() && is_division(*op) =>
-            {
-                match divisor {
-                    Operand::Literal(Literal::Int(0)) => return true,
-                    Operand::Literal(_) => {}
-                    Operand::Value(id) => outputs.push(*id),
-                }
-            }
-            _ => {}
-        }
-    }
-    if outputs.is_empty() {
-        return false;
-    }
-    let divisors = gradiff_oracle::evaluate(&Program { outputs, ..program.clone() });
-    let is_number = |element| matches!(element, Element::Exact(bits) if bits != 0);
-    divisors.is_ok_and(|divisors| divisors.iter().any(|of| !of.elements().all(is_number)))
-}
-
-fn is_division(op: BinaryOp) -> bool {
-    matches!(op, BinaryOp::CDiv | BinaryOp::CMod | BinaryOp::FloorDiv | BinaryOp::FloorMod)
 }
 
 /// The outcome of a program that an answer says.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gradiff::graph;
 use gradiff_corpus::{
-    Array, BinaryOp, DType, Method, Operand, Program, Statement, UnaryOp, ValueId,
+    Array, BinaryOp, DType, Literal, Method, Operand, Program, Statement, UnaryOp, ValueId,
 };
 use gradiff_oracle::{Element, Expected, Mismatch};
 
@@ -337,41 +337,76 @@ fn sign(dtype: DType) -> u64 {
     1 << (8 * dtype.size_bytes() - 1)
 }
 
-/// The reason to skip a program on a backend that does not keep signs of zeros or subnormal
-/// numbers, and computes with some: the oracle does not know what may come of it.
-fn lost(kept: Kept, program: &Program) -> Option<String> {
-    let mut sources = Vec::new();
-    for statement in &program.statements {
-        if !kept.zero_signs {
-            sources.extend(sign_operands(statement).into_iter().map(|source| (source, true)));
-        }
-        if !kept.subnormals {
-            statement.for_each_source(|source| sources.push((source, false)));
+/// A property that some elements of an operand have, and that a backend need not keep or define.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    SignOfZero,
+    Subnormal,
+    ZeroDivisor,
+}
+
+impl Loss {
+    fn has(self, dtype: DType, element: Element) -> bool {
+        let bits = match element {
+            Element::Exact(bits) => bits,
+            Element::Ball { center, .. } => nearest(dtype, center),
+            Element::Zero => 0,
+            Element::Nan => return false,
+            // An unknown divisor may be zero.
+            Element::Unspecified(_) => return self == Loss::ZeroDivisor,
+        };
+        match self {
+            Loss::SignOfZero => dtype.is_float() && bits & !sign(dtype) == 0,
+            Loss::Subnormal => dtype.is_float() && is_subnormal(dtype, bits),
+            Loss::ZeroDivisor => bits == 0,
         }
     }
-    if sources.is_empty() {
+
+    /// The reason to skip a program.
+    fn reason(self) -> &'static str {
+        match self {
+            Loss::SignOfZero => "the result may depend on the sign of a zero",
+            Loss::Subnormal => "it may take zeros for the subnormal numbers inside",
+            Loss::ZeroDivisor => "it does not define the division of an integer by zero",
+        }
+    }
+}
+
+/// The reason to skip a program on a backend that does not keep or define what the program computes
+/// with: the oracle does not know what may come of it.
+fn lost(kept: Kept, program: &Program) -> Option<String> {
+    if kept.zero_signs && kept.subnormals && kept.zero_divisors {
         return None;
     }
-    let outputs = sources.iter().map(|(source, _)| *source).collect();
-    let values = expectation(&Program { outputs, ..program.clone() }).ok()?;
-    let floats = values.iter().zip(sources).filter(|(value, _)| value.dtype.is_float());
-    for (value, (_, reads_signs)) in floats {
-        for element in value.elements() {
-            let bits = match element {
-                Element::Exact(bits) => bits,
-                Element::Ball { center, .. } => nearest(value.dtype, center),
-                Element::Zero => 0,
-                Element::Nan | Element::Unspecified(_) => continue,
-            };
-            if reads_signs && bits & !sign(value.dtype) == 0 {
-                return Some("the result may depend on the sign of a zero".to_string());
-            }
-            if !kept.subnormals && is_subnormal(value.dtype, bits) {
-                return Some("it may take zeros for the subnormal numbers inside".to_string());
+    let types = program.typing().ok()?;
+    let mut read: Vec<(ValueId, Loss)> = Vec::new();
+    for (statement, of) in program.statements.iter().zip(types) {
+        if !kept.zero_signs {
+            read.extend(sign_operands(statement).into_iter().map(|id| (id, Loss::SignOfZero)));
+        }
+        if !kept.subnormals {
+            statement.for_each_source(|id| read.push((id, Loss::Subnormal)));
+        }
+        if !kept.zero_divisors && of.dtype.is_int() {
+            match divisor(statement) {
+                Some(Operand::Value(id)) => read.push((id, Loss::ZeroDivisor)),
+                Some(Operand::Literal(Literal::Int(0))) => {
+                    return Some(Loss::ZeroDivisor.reason().to_string());
+                }
+                _ => {}
             }
         }
     }
-    None
+    if read.is_empty() {
+        return None;
+    }
+    let outputs = read.iter().map(|(id, _)| *id).collect();
+    let values = expectation(&Program { outputs, ..program.clone() }).ok()?;
+    let found = values
+        .iter()
+        .zip(read)
+        .find(|(value, (_, loss))| value.elements().any(|element| loss.has(value.dtype, element)));
+    found.map(|(_, (_, loss))| loss.reason().to_string())
 }
 
 /// The operands whose sign, if they are zeros, affects more than the sign of a zero.
@@ -386,6 +421,17 @@ fn sign_operands(statement: &Statement) -> Vec<ValueId> {
         }
         Statement::Binary { op: BinaryOp::Pow, srcs: [Operand::Value(base), _] } => vec![*base],
         _ => Vec::new(),
+    }
+}
+
+/// The divisor of a quotient or remainder of integers.
+fn divisor(statement: &Statement) -> Option<Operand> {
+    use BinaryOp::{CDiv, CMod, FloorDiv, FloorMod};
+    match statement {
+        Statement::Binary { op: CDiv | CMod | FloorDiv | FloorMod, srcs: [_, divisor] } => {
+            Some(*divisor)
+        }
+        _ => None,
     }
 }
 
