@@ -240,6 +240,38 @@ impl Expr {
         }
     }
 
+    /// Returns the operands, in order; none of a variable or a literal.
+    pub fn operands(&self) -> Vec<&Expr> {
+        match self {
+            Expr::Var(_) | Expr::Int(_) | Expr::Bool(_) => Vec::new(),
+            Expr::Unary(_, x) | Expr::Cast(_, x) => vec![x],
+            Expr::Binary(_, x, y) => vec![x, y],
+            Expr::Where(parts) => parts.iter().collect(),
+        }
+    }
+
+    /// Returns the same function of other operands: of what `map` gives for their numbers and the
+    /// present ones.
+    #[must_use]
+    pub fn map_operands(&self, map: &mut dyn FnMut(usize, &Expr) -> Expr) -> Expr {
+        match self {
+            Expr::Var(_) | Expr::Int(_) | Expr::Bool(_) => self.clone(),
+            Expr::Unary(op, x) => Expr::Unary(*op, Box::new(map(0, x))),
+            Expr::Cast(dtype, x) => Expr::Cast(*dtype, Box::new(map(0, x))),
+            Expr::Binary(op, x, y) => Expr::Binary(*op, Box::new(map(0, x)), Box::new(map(1, y))),
+            Expr::Where(parts) => {
+                let [condition, yes, no] = &**parts;
+                Expr::Where(Box::new([map(0, condition), map(1, yes), map(2, no)]))
+            }
+        }
+    }
+
+    /// Calls `visit` for this expression and for each one that it has.
+    pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
+        visit(self);
+        self.operands().into_iter().for_each(|operand| operand.visit(visit));
+    }
+
     /// Returns what [`Expr::dtype`] returns, after a check that the expression is well formed and
     /// has at most `max_depth` levels.
     fn check(&self, vars: &[Var], max_depth: usize) -> Result<Option<DType>, TypeError> {

@@ -7,9 +7,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Arg, Array, DType, Expr, ExprBinary, ExprCase, ExprUnary, Index, Literal, Operand, Program,
-    ReduceOp, Statement, TensorType, TypeError, ValueId, Var, ViewOp, ViewOps, fill, literal_bits,
-    promote,
+    Arg, Array, BinaryOp, DType, Expr, ExprBinary, ExprCase, ExprUnary, Index, Literal, Method,
+    Operand, Program, ReduceOp, Statement, TensorType, TypeError, UnaryOp, ValueId, Var, ViewOp,
+    ViewOps, fill, literal_bits, promote,
 };
 
 /// Returns the program in JSON.
@@ -63,40 +63,47 @@ pub fn expr_to_json(case: &ExprCase) -> Value {
 }
 
 fn nested(expr: &Expr) -> Value {
+    let mut list = vec![json!(expr_name(expr))];
     match expr {
-        Expr::Var(number) => json!(["var", number]),
-        Expr::Int(value) => json!(value),
-        Expr::Bool(value) => json!(value),
-        Expr::Unary(ExprUnary::Neg, x) => json!(["neg", nested(x)]),
-        Expr::Unary(ExprUnary::Not, x) => json!(["not", nested(x)]),
-        Expr::Binary(op, x, y) => json!([function(*op), nested(x), nested(y)]),
-        Expr::Where(parts) => {
-            json!(["where", nested(&parts[0]), nested(&parts[1]), nested(&parts[2])])
-        }
-        Expr::Cast(dtype, x) => json!(["cast", dtype.name(), nested(x)]),
+        Expr::Int(value) => return json!(value),
+        Expr::Bool(value) => return json!(value),
+        Expr::Var(number) => list.push(json!(number)),
+        Expr::Cast(dtype, _) => list.push(json!(dtype.name())),
+        Expr::Unary(..) | Expr::Binary(..) | Expr::Where(_) => {}
     }
+    list.extend(expr.operands().into_iter().map(nested));
+    Value::Array(list)
 }
 
-/// The name of a function, which is that of the operation in programs.
-fn function(op: ExprBinary) -> &'static str {
-    match op {
-        ExprBinary::Add => "add",
-        ExprBinary::Sub => "sub",
-        ExprBinary::Mul => "mul",
-        ExprBinary::FloorDiv => "floordiv",
-        ExprBinary::FloorMod => "floormod",
-        ExprBinary::CDiv => "cdiv",
-        ExprBinary::CMod => "cmod",
-        ExprBinary::Max => "max",
-        ExprBinary::Min => "min",
-        ExprBinary::Lt => "cmplt",
-        ExprBinary::Ne => "cmpne",
-        ExprBinary::Eq => "cmpeq",
-        ExprBinary::And => "and",
-        ExprBinary::Or => "or",
-        ExprBinary::Xor => "xor",
-        ExprBinary::Shl => "shl",
-        ExprBinary::Shr => "shr",
+/// Returns the name of an expression's function, which is that of the operation in programs; `var`
+/// of a variable and `const` of a literal.
+pub fn expr_name(expr: &Expr) -> &'static str {
+    match expr {
+        Expr::Var(_) => "var",
+        Expr::Int(_) | Expr::Bool(_) => "const",
+        Expr::Unary(ExprUnary::Neg, _) => "neg",
+        Expr::Unary(ExprUnary::Not, _) => "not",
+        Expr::Cast(..) => "cast",
+        Expr::Where(_) => "where",
+        Expr::Binary(op, ..) => match op {
+            ExprBinary::Add => "add",
+            ExprBinary::Sub => "sub",
+            ExprBinary::Mul => "mul",
+            ExprBinary::FloorDiv => "floordiv",
+            ExprBinary::FloorMod => "floormod",
+            ExprBinary::CDiv => "cdiv",
+            ExprBinary::CMod => "cmod",
+            ExprBinary::Max => "max",
+            ExprBinary::Min => "min",
+            ExprBinary::Lt => "cmplt",
+            ExprBinary::Ne => "cmpne",
+            ExprBinary::Eq => "cmpeq",
+            ExprBinary::And => "and",
+            ExprBinary::Or => "or",
+            ExprBinary::Xor => "xor",
+            ExprBinary::Shl => "shl",
+            ExprBinary::Shr => "shr",
+        },
     }
 }
 
@@ -132,6 +139,41 @@ pub fn name(statement: &Statement) -> &'static str {
         Statement::Gradient { .. } => "gradient",
         Statement::Method { method, .. } => method.row().name,
     }
+}
+
+/// The names of the operations that no table has.
+const OTHER_NAMES: [&str; 22] = [
+    "input",
+    "const",
+    "arange",
+    "where",
+    "mulacc",
+    "cast",
+    "bitcast",
+    "reduce_sum",
+    "reduce_prod",
+    "reduce_max",
+    "reshape",
+    "permute",
+    "expand",
+    "pad",
+    "shrink",
+    "flip",
+    "cat",
+    "gather",
+    "contiguous",
+    "realize",
+    "detach",
+    "gradient",
+];
+
+/// Returns the names of all operations of programs; those of view sequences and expressions are
+/// among them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let unary = UnaryOp::ALL.into_iter().map(UnaryOp::name);
+    let binary = BinaryOp::ALL.into_iter().map(BinaryOp::name);
+    let methods = Method::ALL.iter().map(|method| method.row().name);
+    OTHER_NAMES.into_iter().chain(unary).chain(binary).chain(methods)
 }
 
 type Parts = Vec<(&'static str, Value)>;

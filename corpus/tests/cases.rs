@@ -105,3 +105,28 @@ fn programs_cover_every_operation_and_dtype() {
         assert!(words.contains(word), "no case uses {word}");
     }
 }
+
+/// The names of operations are those that the cases have.
+#[test]
+fn names_of_operations_are_listed_once() {
+    let names: Vec<&str> = gradiff_corpus::names().collect();
+    let different: BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(names.len(), different.len());
+    let mut used = BTreeSet::new();
+    for (_, file) in cases() {
+        match &file.case {
+            Case::Program(program) => {
+                used.extend(program.statements.iter().map(gradiff_corpus::name));
+            }
+            Case::Views(views) => used.extend(views.ops.iter().map(|op| op.name())),
+            Case::Expr(case) => case.expr.visit(&mut |node| {
+                if !node.operands().is_empty() {
+                    used.insert(gradiff_corpus::expr_name(node));
+                }
+            }),
+        }
+    }
+    for name in used {
+        assert!(different.contains(name), "{name} is not listed");
+    }
+}

@@ -47,7 +47,7 @@ pub use judge::coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired
 pub use judge::expects::check_expects;
 pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
-pub use reduce::simpler::simpler_cases;
+pub use reduce::simpler::smaller;
 pub use report::compare::{KernelSummary, kernels_here, kernels_there};
 pub use report::snap;
 pub use report::{Finding, files, script, stem};

@@ -6,13 +6,13 @@ use gradiff_check::{Answer, PEERS};
 use gradiff_corpus::{Case, CaseFile};
 
 use crate::args::Bisect;
+use crate::known::RIGHT;
 use crate::out::outln;
 use crate::whole::write_whole;
 use crate::{Failure, Status};
 
 const FAILS: &str = "fails in";
 const OTHERWISE: &str = "fails otherwise in";
-const RIGHT: &str = "right in";
 const NOT_JUDGED: &str = "not judged in";
 
 /// The answer of a version to a case.

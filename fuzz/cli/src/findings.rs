@@ -11,6 +11,7 @@ use gradiff_check::{Blame, Failure as CheckFailure, Finding, Kind};
 use gradiff_corpus::{Case, DType, Program, Statement};
 
 use crate::Failure;
+use crate::known::{self, Failed, Known};
 use crate::out::{clean, errln};
 use crate::pool::{Client, Death, FROM_OUTSIDE, FailedProgram, Settings};
 use crate::sequence::{EXTENSION, Sequence};
@@ -113,86 +114,6 @@ pub(crate) struct Record {
     pub(crate) count: u64,
 }
 
-/// A failure that is reviewed: it is counted, and reported no more.
-pub(crate) struct Known {
-    signature: String,
-    kind: String,
-    /// Further programs that fail for the same cause.
-    includes: Vec<Pattern>,
-    /// The file that shows it.
-    pub(crate) path: PathBuf,
-    /// Number of programs that led to it.
-    pub(crate) count: u64,
-}
-
-/// Operations, each with its dtypes, one of which the minimal programs of a known cause have.
-struct Pattern {
-    ops: Vec<String>,
-    dtypes: Vec<String>,
-}
-
-/// The begin of a comment line with a pattern.
-const INCLUDES: &str = "includes ";
-
-impl Pattern {
-    /// Reads a line of the form `includes add sub of u8 u16`; `None` if it is another line.
-    fn read(line: &str) -> Option<Result<Pattern, String>> {
-        let text = line.strip_prefix(INCLUDES)?;
-        let words = |text: &str| text.split_whitespace().map(str::to_string).collect();
-        let (ops, dtypes): (Vec<String>, Vec<String>) = match text.split_once(" of ") {
-            Some((ops, dtypes)) => (words(ops), words(dtypes)),
-            None => return Some(Err(format!("`{line}` names operations, `of`, and dtypes"))),
-        };
-        let unknown = dtypes.iter().find(|name| DType::from_name(name).is_none());
-        Some(match unknown {
-            None if ops.is_empty() || dtypes.is_empty() => {
-                Err(format!("`{line}` names operations, `of`, and dtypes"))
-            }
-            Some(name) => Err(format!("`{line}`: no dtype is called {name}")),
-            None => Ok(Pattern { ops, dtypes }),
-        })
-    }
-
-    fn matches(&self, program: &Program) -> bool {
-        let types = program.typing().unwrap_or_default();
-        program.statements.iter().zip(types).any(|(statement, of)| {
-            self.ops.iter().any(|op| op == gradiff_corpus::name(statement))
-                && self.dtypes.iter().any(|dtype| dtype == of.dtype.name())
-        })
-    }
-}
-
-impl Known {
-    /// Reads a file that a hunt has written: its first line begins with the kind of the failure and
-    /// the word `on`. `None` if it is no program: hunts meet no other failures.
-    ///
-    /// # Errors
-    /// Its first line does not begin so.
-    fn read(path: &Path) -> Result<Option<Known>, Failure> {
-        let file = crate::case::read(path)?;
-        let first = file.description.first().map_or("", String::as_str);
-        let kind = first.split_once(" on ").map(|(kind, _)| kind);
-        let includes = file.description.iter().filter_map(|line| Pattern::read(line));
-        let includes: Result<Vec<Pattern>, String> = includes.collect();
-        let includes =
-            includes.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-        match (file.case, kind) {
-            (Case::Program(program), Some(kind)) => Ok(Some(Known {
-                signature: signature(&program, kind, None),
-                kind: kind.to_string(),
-                includes,
-                path: path.to_path_buf(),
-                count: 0,
-            })),
-            (_, Some(_)) => Ok(None),
-            (_, None) => Err(Failure::Usage(format!(
-                "{}: the first line of a known failure begins as in `# mismatch on torch`",
-                path.display()
-            ))),
-        }
-    }
-}
-
 /// Contents of a finding.
 pub(crate) enum Form {
     /// A program that fails.
@@ -242,7 +163,18 @@ impl Findings {
     /// A file that cannot be read, or is not what a hunt writes.
     pub(crate) fn know(&mut self, paths: &[PathBuf]) -> Result<(), Failure> {
         for path in crate::case::files(paths, false)? {
-            self.known.extend(Known::read(&path)?);
+            let file = crate::case::read(&path)?;
+            let first = file.description.first().map_or("", String::as_str);
+            let Some((kind, _)) = first.split_once(" on ") else {
+                return Err(Failure::Usage(format!(
+                    "{}: the first line of a known failure begins as in `# mismatch on torch`",
+                    path.display()
+                )));
+            };
+            // Hunts meet no other failures.
+            if let Case::Program(program) = &file.case {
+                self.known.push(Known::new(path, &file, signature(program, kind, None), kind)?);
+            }
         }
         Ok(())
     }
@@ -355,15 +287,10 @@ impl Findings {
     fn save(&mut self, finding: Finding) -> bool {
         let kind = finding.failure.kind.name();
         let signature = signature(&finding.program, kind, finding.blame.as_ref());
-        let includes = |known: &&mut Known| {
-            known.kind == kind && known.includes.iter().any(|of| of.matches(&finding.program))
-        };
-        let known = match self.known.iter().position(|known| known.signature == signature) {
-            Some(number) => Some(&mut self.known[number]),
-            None => self.known.iter_mut().find(includes),
-        };
-        if let Some(known) = known {
-            known.count += 1;
+        let case = Case::Program(finding.program.clone());
+        let backend = &finding.failure.backend;
+        let failed = Failed { signature: &signature, kind, case: &case, backend };
+        if known::count(&mut self.known, &failed) {
             return true;
         }
         if let Some(known) = self.records.iter_mut().find(|known| known.signature == signature) {
@@ -630,25 +557,4 @@ fn signature(program: &Program, kind: &str, blame: Option<&Blame>) -> String {
     let ops: BTreeSet<String> = words.filter(|word| !is_leaf(word)).collect();
     let stage = blame.map_or("", |blame| blame.stage.name());
     format!("{kind} {stage} {ops:?}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_name_operations_and_dtypes() {
-        let pattern = Pattern::read("includes add neg of u8 u16").unwrap().unwrap();
-        let matches = |text: &str| match gradiff_corpus::parse(text).unwrap().case {
-            Case::Program(program) => pattern.matches(&program),
-            case => panic!("{case:?}"),
-        };
-        assert!(matches("a = input u8[] iota\nb = neg a\nc = cast b i32\noutput c"));
-        assert!(!matches("a = input i8[] iota\nb = neg a\noutput b"));
-        assert!(!matches("a = input u8[] iota\nb = mul a a\noutput b"));
-        assert!(Pattern::read("fails in 1.2").is_none());
-        for line in ["includes add", "includes add of u7", "includes  of u8", "includes add of "] {
-            assert!(Pattern::read(line).unwrap().is_err(), "{line}");
-        }
-    }
 }

@@ -13,6 +13,7 @@ mod faults;
 mod findings;
 mod hunt;
 mod interrupt;
+mod known;
 mod opts;
 mod orphan;
 mod out;

@@ -156,7 +156,7 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     // A case that fails only the check of enumerated cases is small enough.
     let is_small = problem(&case, kind.check).is_none();
     let fails = |case: &Case| problem(case, kind.check).is_some();
-    let small = if is_small { case } else { smaller(case, &fails) };
+    let small = if is_small { case } else { smaller(&case, &fails) };
     let detail = problem(&small, kind.check).map_or(detail, |(_, detail)| detail);
     let file = CaseFile { description: vec![detail.clone()], case: small, expects: Vec::new() };
     outln!("FOUND: {detail}");
@@ -170,15 +170,9 @@ fn problem(case: &Case, check: fn(&Case) -> Result<(), String>) -> Option<(Case,
     checked.err().map(|detail| (case.clone(), detail))
 }
 
-/// Minimises a failing case by removing operations and by taking expressions apart.
-pub(crate) fn smaller(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
-    loop {
-        let found = gradiff_check::simpler_cases(&case).into_iter().find(fails);
-        match found {
-            Some(candidate) if !crate::interrupt::is_requested() => case = candidate,
-            _ => return case,
-        }
-    }
+/// Minimises a failing case; an interrupt ends it.
+pub(crate) fn smaller(case: &Case, fails: &dyn Fn(&Case) -> bool) -> Case {
+    gradiff_check::smaller(case, &|case| !crate::interrupt::is_requested() && fails(case))
 }
 
 /// Writes a case, and beside it a script of the peer that is wrong.

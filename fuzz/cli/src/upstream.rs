@@ -1,14 +1,14 @@
 //! `gradiff views --peer` and `gradiff exprs --peer`: the shape trackers and index expressions of
 //! another engine, on random cases.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gradiff_check::{Answer, Upstream};
-use gradiff_corpus::{Case, CaseFile, Expr, ExprUnary};
+use gradiff_corpus::{Case, CaseFile};
 use gradiff_gen::{SeedChoices, case_seed};
 
 use crate::args::Sweep;
+use crate::known::{self, Failed, Known};
 use crate::out::outln;
 use crate::progress::Progress;
 use crate::sweep::{save, smaller};
@@ -19,8 +19,12 @@ const BATCH: u64 = 64;
 /// Reasons of skips that are printed.
 const SKIPPED_ROWS: usize = 4;
 
-/// Distinct failures, by signature: the file that shows each, if it is known, and their number.
-type Causes = BTreeMap<String, (Option<PathBuf>, u64)>;
+/// The failures of a sweep.
+struct Causes {
+    known: Vec<Known>,
+    /// The number of cases of each new one, by signature.
+    new: BTreeMap<String, u64>,
+}
 
 /// Draws cases and judges what the peer says of them. Failures are minimised, and one of each kind
 /// is written down.
@@ -39,13 +43,12 @@ pub(crate) fn sweep(
     if let Some(reason) = upstream.missing(&case(0)) {
         return Err(Failure::Usage(format!("{peer}: {reason}")));
     }
-    let mut causes = known(options)?;
-    let count_known = causes.len();
+    let mut causes = Causes { known: known(options)?, new: BTreeMap::new() };
     let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
     let (mut done, mut nodes, mut fewer) = (0, (0, 0), 0);
     let mut progress = Progress::start(false);
     let is_over = |causes: &Causes| {
-        causes.len() >= count_known + options.max_findings || crate::interrupt::is_requested()
+        causes.new.len() >= options.max_findings || crate::interrupt::is_requested()
     };
     while done < options.cases && !is_over(&causes) {
         let batch = BATCH.min(options.cases - done);
@@ -80,18 +83,15 @@ pub(crate) fn sweep(
     if nodes.1 > 0 {
         outln!("simplified they have {} nodes, here {}; fewer there in {fewer}", nodes.1, nodes.0);
     }
-    for (path, count) in causes.values() {
-        if let (Some(path), 1..) = (path, count) {
-            outln!("known    {count}, {}", path.display());
-        }
+    for known in causes.known.iter().filter(|known| known.count > 0) {
+        outln!("known    {}, {}", known.count, known.path.display());
     }
-    let new: Vec<&u64> =
-        causes.values().filter_map(|(path, count)| path.is_none().then_some(count)).collect();
-    if new.is_empty() {
+    if causes.new.is_empty() {
         outln!("nothing found");
         return Ok(Status::Clean);
     }
-    outln!("{} distinct failures, in {} cases", new.len(), new.into_iter().sum::<u64>());
+    let cases: u64 = causes.new.values().sum();
+    outln!("{} distinct failures, in {cases} cases", causes.new.len());
     Ok(Status::Findings)
 }
 
@@ -123,14 +123,19 @@ fn found(
     // The same kind of failure: a smaller case may show another one.
     let kind = kind_of(detail);
     let is_alike = |case: &Case| wrong(case).is_some_and(|found| kind_of(&found) == kind);
-    let small = smaller(case.clone(), &is_alike);
+    let small = smaller(case, &is_alike);
     let detail = wrong(&small).unwrap_or_else(|| detail.to_string());
-    let (_, count) = causes.entry(signature(&small, &detail)).or_default();
+    let peer = options.peer.as_deref().unwrap_or_default();
+    let (signature, kind) = (signature(&small, &detail), kind_of(&detail));
+    let failed = Failed { signature: &signature, kind, case: &small, backend: peer };
+    if known::count(&mut causes.known, &failed) {
+        return Ok(());
+    }
+    let count = causes.new.entry(signature).or_default();
     *count += 1;
     if *count > 1 {
         return Ok(());
     }
-    let peer = options.peer.as_deref().unwrap_or_default();
     let title = format!("mismatch on {peer}: {detail}");
     outln!("FOUND: {title}");
     let file = CaseFile { description: vec![title, detail], case: small, expects: Vec::new() };
@@ -139,18 +144,22 @@ fn found(
 }
 
 /// The causes that are reviewed. Files with cases of another kind are no business of this sweep.
-fn known(options: &Sweep) -> Result<Causes, Failure> {
-    let mut causes = Causes::new();
+fn known(options: &Sweep) -> Result<Vec<Known>, Failure> {
     if options.known.is_empty() {
-        return Ok(causes);
+        return Ok(Vec::new());
     }
+    let mut known = Vec::new();
     for path in crate::case::files(&options.known, true)? {
         let file = crate::case::read(&path)?;
+        if matches!(file.case, Case::Program(_)) {
+            continue;
+        }
         // The first line is the title, the second one the failure itself.
         let detail = file.description.get(1).map_or("", String::as_str);
-        causes.insert(signature(&file.case, detail), (Some(path), 0));
+        let signature = signature(&file.case, detail);
+        known.push(Known::new(path, &file, signature, kind_of(detail))?);
     }
-    Ok(causes)
+    Ok(known)
 }
 
 /// The kind of a failure: how its description begins, up to the first number.
@@ -163,27 +172,18 @@ fn kind_of(detail: &str) -> &str {
     }
 }
 
-/// Equal for failures that most likely have one cause: their kind and the operations.
+/// Equal for failures that most likely have one cause: their kind and the set of operations.
 fn signature(case: &Case, detail: &str) -> String {
-    let shape = match case {
-        Case::Program(_) => return String::new(),
-        Case::Views(views) => views.ops.iter().map(|op| op.name()).collect::<Vec<_>>().join(" "),
-        Case::Expr(expr) => skeleton(&expr.expr),
+    let ops: BTreeSet<&str> = match case {
+        Case::Program(program) => program.statements.iter().map(gradiff_corpus::name).collect(),
+        Case::Views(views) => views.ops.iter().map(|op| op.name()).collect(),
+        Case::Expr(case) => {
+            let mut ops = BTreeSet::new();
+            case.expr.visit(&mut |node| {
+                ops.insert(gradiff_corpus::expr_name(node));
+            });
+            ops
+        }
     };
-    format!("{}: {shape}", kind_of(detail))
-}
-
-/// An expression without its numbers.
-fn skeleton(expr: &Expr) -> String {
-    match expr {
-        Expr::Var(_) => "x".to_string(),
-        Expr::Int(value) if *value < 0 => "-c".to_string(),
-        Expr::Int(_) => "c".to_string(),
-        Expr::Bool(value) => value.to_string(),
-        Expr::Unary(ExprUnary::Neg, x) => format!("-({})", skeleton(x)),
-        Expr::Unary(ExprUnary::Not, x) => format!("!({})", skeleton(x)),
-        Expr::Binary(op, x, y) => format!("({} {} {})", skeleton(x), op.symbol(), skeleton(y)),
-        Expr::Where(parts) => format!("where({})", parts.each_ref().map(skeleton).join(", ")),
-        Expr::Cast(dtype, x) => format!("{}({})", dtype.name(), skeleton(x)),
-    }
+    format!("{}: {ops:?}", kind_of(detail))
 }

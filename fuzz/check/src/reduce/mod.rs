@@ -6,10 +6,11 @@
 //! [`cost`], so the search terminates.
 
 pub(crate) mod simpler;
+mod sizes;
 
 use gradiff_corpus::{
-    Arg, Arity, Array, DType, Distribution, Fill, Index, Literal, Operand, Program, Statement,
-    TensorType, ValueId,
+    Arg, Arity, DType, Distribution, Fill, Index, Literal, Operand, Program, Statement, TensorType,
+    ValueId,
 };
 use gradiff_oracle::{Element, Expected};
 
@@ -200,7 +201,9 @@ fn candidates(program: &Program) -> Vec<Program> {
     statements_bypassed(program, &types, &mut candidates);
     statements_as_inputs(program, &types, &mut candidates);
     statements_as_values(program, &types, &mut candidates);
-    sizes_smaller(program, &mut candidates);
+    sizes::smaller(program, &mut candidates);
+    sizes::movements_bypassed(program, &mut candidates);
+    sizes::axes_smaller(program, &mut candidates);
     data_plainer(program, &mut candidates);
     statements_simpler(program, &mut candidates);
     dtypes_plainer(program, &mut candidates);
@@ -329,136 +332,6 @@ fn data_plainer(program: &Program, candidates: &mut Vec<Program>) {
             };
             candidates.push(candidate);
         }
-    }
-}
-
-/// The end of an axis at which elements stay when it becomes shorter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    First,
-    Last,
-}
-
-/// Adds programs in which a size is smaller wherever it occurs, or in which an axis is removed from
-/// all statements.
-fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
-    let mut sizes: Vec<usize> = Vec::new();
-    let mut copy = program.clone();
-    copy.statements.iter_mut().for_each(|statement| {
-        map_sizes(statement, End::First, &mut |size| {
-            sizes.push(size);
-            size
-        });
-    });
-    sizes.sort_unstable();
-    sizes.dedup();
-    for from in sizes.into_iter().rev().filter(|size| *size > 1) {
-        let mut tried = Vec::new();
-        for to in [1, 2, from / 2, from - 1] {
-            if to == 0 || from <= to || tried.contains(&to) {
-                continue;
-            }
-            tried.push(to);
-            for end in [End::First, End::Last] {
-                let mut candidate = program.clone();
-                candidate.statements.iter_mut().for_each(|statement| {
-                    map_sizes(statement, end, &mut |size| if size == from { to } else { size });
-                });
-                if candidates.last() != Some(&candidate) {
-                    candidates.push(candidate);
-                }
-            }
-        }
-    }
-    for axis in 0..4 {
-        let mut candidate = program.clone();
-        candidate.statements.iter_mut().for_each(|statement| drop_axis(statement, axis));
-        candidates.push(candidate);
-    }
-}
-
-/// Replaces each size in the shapes and ranges of a statement. Of written data, the elements at an
-/// end of each axis stay; of seeded data those at the last one, written, if they are few.
-fn map_sizes(statement: &mut Statement, end: End, map: &mut dyn FnMut(usize) -> usize) {
-    match statement {
-        Statement::Input { dtype, shape, fill } => {
-            let smaller: Vec<usize> = shape.iter().map(|size| map(*size)).collect();
-            let is_written = match fill {
-                Fill::Explicit(_) => true,
-                Fill::Seeded { .. } => {
-                    end == End::Last && smaller.iter().product::<usize>() <= DIFFERENT_MAX
-                }
-                Fill::Iota => false,
-            };
-            if is_written && smaller != *shape {
-                let data = gradiff_corpus::fill(*dtype, shape, fill);
-                *fill = Fill::Explicit(part(&data, &smaller, end));
-            }
-            *shape = smaller;
-        }
-        Statement::Const { shape, .. }
-        | Statement::Reshape { shape, .. }
-        | Statement::Expand { shape, .. } => shape.iter_mut().for_each(|size| *size = map(*size)),
-        Statement::Arange { count, .. } => *count = map(*count),
-        Statement::Shrink { ranges, .. } => ranges.iter_mut().for_each(|(_, end)| *end = map(*end)),
-        _ => {}
-    }
-}
-
-/// The elements at an end of each axis that is longer than in `shape`, row-major.
-fn part(data: &Array, shape: &[usize], end: End) -> Vec<u64> {
-    let element = |mut number: usize| {
-        let (mut address, mut stride) = (0, 1);
-        for (size, whole) in shape.iter().zip(&data.shape).rev() {
-            let first = if end == End::Last { whole - size } else { 0 };
-            address += (number % size + first) * stride;
-            number /= size;
-            stride *= whole;
-        }
-        data.bits[address]
-    };
-    (0..shape.iter().product()).map(element).collect()
-}
-
-/// Repeats or cuts explicit data so that they fit the shape.
-fn fit_explicit(shape: &[usize], fill: &mut Fill) {
-    if let Fill::Explicit(bits) = fill {
-        let count: usize = shape.iter().product();
-        if !bits.is_empty() || count == 0 {
-            let cycle: Vec<u64> = bits.iter().copied().cycle().take(count).collect();
-            *bits = cycle;
-        }
-    }
-}
-
-/// Removes an axis from the shape and the arguments of a statement, as far as they have it.
-fn drop_axis(statement: &mut Statement, axis: usize) {
-    fn cut<T>(list: &mut Vec<T>, axis: usize) {
-        if axis < list.len() {
-            list.remove(axis);
-        }
-    }
-    fn renumber(axes: &mut Vec<usize>, axis: usize) {
-        axes.retain(|kept| *kept != axis);
-        axes.iter_mut().for_each(|kept| *kept -= usize::from(*kept > axis));
-    }
-    match statement {
-        Statement::Input { shape, fill, .. } => {
-            cut(shape, axis);
-            fit_explicit(shape, fill);
-        }
-        Statement::Const { shape, .. }
-        | Statement::Reshape { shape, .. }
-        | Statement::Expand { shape, .. } => cut(shape, axis),
-        Statement::Pad { pads, .. } => cut(pads, axis),
-        Statement::Shrink { ranges, .. } => cut(ranges, axis),
-        Statement::Permute { axes, .. }
-        | Statement::Flip { axes, .. }
-        | Statement::Reduce { axes, .. } => renumber(axes, axis),
-        Statement::Cat { axis: own_axis, .. } | Statement::Gather { axis: own_axis, .. } => {
-            *own_axis -= usize::from(*own_axis > axis);
-        }
-        _ => {}
     }
 }
 

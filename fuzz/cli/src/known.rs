@@ -1,0 +1,194 @@
+//! Failures that are reviewed: they are counted, and reported no more.
+
+use std::path::PathBuf;
+
+use gradiff_corpus::{Case, CaseFile, DType};
+
+use crate::Failure;
+
+/// A failure that is reviewed.
+pub(crate) struct Known {
+    /// Equal for failures that most likely have one cause.
+    signature: String,
+    kind: String,
+    /// Further cases that fail for the same cause.
+    includes: Vec<Pattern>,
+    /// The versions of which `bisect` has written that they are right.
+    right_in: Vec<String>,
+    /// The file that shows it.
+    pub(crate) path: PathBuf,
+    /// Number of cases that led to it.
+    pub(crate) count: u64,
+}
+
+impl Known {
+    /// A failure of this kind that a file shows, with the patterns that its comments name.
+    ///
+    /// # Errors
+    /// A pattern with words that are no operation or dtype.
+    pub(crate) fn new(
+        path: PathBuf,
+        file: &CaseFile,
+        signature: String,
+        kind: &str,
+    ) -> Result<Known, Failure> {
+        let includes = file.description.iter().filter_map(|line| Pattern::read(line));
+        let includes: Result<Vec<Pattern>, String> = includes.collect();
+        let includes =
+            includes.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let versions = file.description.iter().filter_map(|line| {
+            line.split("; ").find_map(|part| part.strip_prefix(RIGHT)?.strip_prefix(' '))
+        });
+        let right_in = versions.flat_map(|list| list.split(", ")).map(str::to_string).collect();
+        Ok(Known { signature, kind: kind.to_string(), includes, right_in, path, count: 0 })
+    }
+}
+
+/// The word before the versions that are right with a case.
+pub(crate) const RIGHT: &str = "right in";
+
+/// A failure of a backend, as it is compared with the known ones.
+pub(crate) struct Failed<'a> {
+    /// Equal for failures that most likely have one cause.
+    pub(crate) signature: &'a str,
+    /// What went wrong, in a word or two.
+    pub(crate) kind: &'a str,
+    /// The minimal case.
+    pub(crate) case: &'a Case,
+    /// The backend; of a peer with its version, as in `tinygrad@0.14.0`.
+    pub(crate) backend: &'a str,
+}
+
+/// Counts a failure for the known one of the same signature, or else for the first one whose
+/// patterns include its case; of those with which its version was right, for none. Returns whether
+/// it is known.
+pub(crate) fn count(known: &mut [Known], failed: &Failed<'_>) -> bool {
+    let version = failed.backend.split_once('@').map_or("", |(_, version)| version);
+    let is_due = |of: &Known| !of.right_in.iter().any(|right| right == version);
+    let has_signature = |of: &Known| is_due(of) && of.signature == failed.signature;
+    let includes = |of: &Known| {
+        is_due(of)
+            && of.kind == failed.kind
+            && of.includes.iter().any(|pattern| pattern.matches(failed.case))
+    };
+    let number = known.iter().position(has_signature);
+    match number.or_else(|| known.iter().position(includes)) {
+        Some(number) => {
+            known[number].count += 1;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Operations, one of which the minimal cases of a known cause have.
+struct Pattern {
+    ops: Vec<String>,
+    /// The dtypes of its result; empty if any will do.
+    dtypes: Vec<String>,
+}
+
+/// The begin of a comment line with a pattern.
+const INCLUDES: &str = "includes ";
+
+impl Pattern {
+    /// Reads a line of the form `includes add sub of u8 u16` or `includes flip`; `None` if it is
+    /// another line.
+    fn read(line: &str) -> Option<Result<Pattern, String>> {
+        let text = line.strip_prefix(INCLUDES)?;
+        let words = |text: &str| text.split_whitespace().map(str::to_string).collect();
+        let (ops, dtypes): (Vec<String>, Option<Vec<String>>) = match text.split_once(" of ") {
+            Some((ops, dtypes)) => (words(ops), Some(words(dtypes))),
+            None => (words(text), None),
+        };
+        let is_empty = ops.is_empty() || dtypes.as_ref().is_some_and(Vec::is_empty);
+        let unknown = |name: &&String| !gradiff_corpus::names().any(|known| known == **name);
+        if is_empty {
+            return Some(Err(format!("`{line}` names operations, and dtypes after `of`")));
+        }
+        if let Some(name) = ops.iter().find(unknown) {
+            return Some(Err(format!("`{line}`: no operation is called {name}")));
+        }
+        let dtypes = dtypes.unwrap_or_default();
+        Some(match dtypes.iter().find(|name| DType::from_name(name).is_none()) {
+            Some(name) => Err(format!("`{line}`: no dtype is called {name}")),
+            None => Ok(Pattern { ops, dtypes }),
+        })
+    }
+
+    fn matches(&self, case: &Case) -> bool {
+        operations(case).iter().any(|(name, dtype)| {
+            let is_of = |wanted: &String| dtype.is_some_and(|dtype| dtype.name() == wanted);
+            self.ops.iter().any(|op| op == name)
+                && (self.dtypes.is_empty() || self.dtypes.iter().any(is_of))
+        })
+    }
+}
+
+/// The operations of a case and the dtypes of their results, if they have one.
+fn operations(case: &Case) -> Vec<(&'static str, Option<DType>)> {
+    match case {
+        Case::Program(program) => {
+            let types = program.typing().unwrap_or_default();
+            let dtypes = types.iter().map(|of| Some(of.dtype));
+            program.statements.iter().map(gradiff_corpus::name).zip(dtypes).collect()
+        }
+        Case::Views(views) => views.ops.iter().map(|op| (op.name(), None)).collect(),
+        Case::Expr(case) => {
+            let mut found = Vec::new();
+            case.expr.visit(&mut |node| {
+                let dtype = node.dtype(&case.vars).unwrap_or(DType::I32);
+                found.push((gradiff_corpus::expr_name(node), Some(dtype)));
+            });
+            found
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_were_right_make_a_failure_new() {
+        let text = "# mismatch on tinygrad@0.10.2: x\n# x\n# fails in 0.9.2, 0.10.2; right in \
+                    0.10.3, 0.14.0\n# includes pad\nview [2,3]\nflip axes=[1]";
+        let file = gradiff_corpus::parse(text).unwrap();
+        let known = || vec![Known::new(PathBuf::new(), &file, "flip".into(), "merged").unwrap()];
+        let is_known = |backend: &str, signature: &str, kind: &str, text: &str| {
+            let case = &gradiff_corpus::parse(text).unwrap().case;
+            count(&mut known(), &Failed { signature, kind, case, backend })
+        };
+        let flip = "view [2]\nflip axes=[0]";
+        let padded = "view [2]\nflip axes=[0]\npad [(1,0)]";
+        assert!(is_known("tinygrad@0.10.2", "flip", "merged", flip));
+        assert!(is_known("tinygrad", "flip", "merged", flip));
+        assert!(is_known("tinygrad@0.10.0", "flip pad", "merged", padded));
+        assert!(!is_known("tinygrad@0.10.0", "flip pad", "strides", padded));
+        assert!(!is_known("tinygrad@0.14.0", "flip", "merged", flip));
+        assert!(!is_known("tinygrad@0.10.3", "flip pad", "merged", padded));
+    }
+
+    #[test]
+    fn patterns_name_operations_and_dtypes() {
+        let matches = |line: &str, text: &str| {
+            let pattern = Pattern::read(line).unwrap().unwrap();
+            pattern.matches(&gradiff_corpus::parse(text).unwrap().case)
+        };
+        let of_narrow = "includes add neg of u8 u16";
+        let narrow = "a = input u8[] iota\nb = neg a\nc = cast b i32\noutput c";
+        assert!(matches(of_narrow, narrow));
+        assert!(!matches(of_narrow, "a = input i8[] iota\nb = neg a\noutput b"));
+        assert!(!matches(of_narrow, "a = input u8[] iota\nb = mul a a\noutput b"));
+        assert!(matches("includes cast", narrow));
+        assert!(matches("includes pad flip", "view [2,3]\nflip axes=[1]\nreshape [6]"));
+        assert!(!matches("includes flip of f32", "view [2,3]\nflip axes=[1]"));
+        let remainder = "var a -3..3\nexpr cmod(a, 2) + 1";
+        assert!(matches("includes cmod of i32", remainder));
+        assert!(!matches("includes cdiv", remainder));
+        assert!(Pattern::read("fails in 1.2").is_none());
+        for line in ["includes addd", "includes add of u7", "includes  of u8", "includes add of "] {
+            assert!(Pattern::read(line).unwrap().is_err(), "{line}");
+        }
+    }
+}
