@@ -155,8 +155,7 @@ pub(super) fn movements_bypassed(program: &Program, candidates: &mut Vec<Program
 pub(super) fn axes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     for (number, statement) in program.statements.iter().enumerate() {
         let Statement::Input { shape, .. } = statement else { continue };
-        for axis in 0..shape.len() {
-            let size = shape[axis];
+        for (axis, &size) in shape.iter().enumerate() {
             let mut tried = Vec::new();
             for to in [1, 2, size / 2, size.saturating_sub(1)] {
                 if to == 0 || size <= to || tried.contains(&to) {
