@@ -51,7 +51,7 @@ pub(crate) const RIGHT: &str = "right in";
 pub(crate) struct Failed<'a> {
     /// Equal for failures that most likely have one cause.
     pub(crate) signature: &'a str,
-    /// What went wrong, in a word or two.
+    /// The way in which it is wrong, in a word or two.
     pub(crate) kind: &'a str,
     /// The minimal case.
     pub(crate) case: &'a Case,

@@ -32,10 +32,25 @@ pub fn reduce(
     if best != *program && !fails(&best) {
         best = program.clone();
     }
+    let is_tried = |candidate: &Program, best: &Program| {
+        cost(candidate) < cost(best) && candidate.typing().is_ok()
+    };
+    smallest(best, budget, &candidates, &is_tried, fails)
+}
+
+/// Returns the last case that still fails on the way from `best` to simpler ones: the first of the
+/// candidates that is tried and fails is taken, until none does or `budget` calls are made.
+fn smallest<T>(
+    mut best: T,
+    budget: usize,
+    candidates: &dyn Fn(&T) -> Vec<T>,
+    is_tried: &dyn Fn(&T, &T) -> bool,
+    fails: &mut dyn FnMut(&T) -> bool,
+) -> T {
     let mut left = budget;
     'again: loop {
         for candidate in candidates(&best) {
-            if cost(&candidate) >= cost(&best) || candidate.typing().is_err() {
+            if !is_tried(&candidate, &best) {
                 continue;
             }
             if left == 0 {
