@@ -296,7 +296,9 @@ def simplified(case):
     names = {}
     exec("\n".join(built_by(case)), names)
     root, simple = names["whole"], names["simple"]
-    points = numpy.array(case["points"], dtype=numpy.int64).reshape(len(case["points"]), len(case["vars"]))
+    # Without variables a point is an empty list.
+    shape = len(case["points"]), len(case["vars"])
+    points = numpy.array(case["points"], dtype=numpy.int64).reshape(shape)
     shifts = [0 if UOp is not None else var["min"] for var in case["vars"]]
     columns = {var["name"]: points[:, number] - shifts[number]
                for number, var in enumerate(case["vars"])}

@@ -88,7 +88,7 @@ struct Pattern {
     dtypes: Vec<String>,
 }
 
-/// The begin of a comment line with a pattern.
+/// The beginning of a comment line with a pattern.
 const INCLUDES: &str = "includes ";
 
 impl Pattern {
@@ -167,6 +167,18 @@ mod tests {
         assert!(!is_known("tinygrad@0.10.0", "flip pad", "strides", padded));
         assert!(!is_known("tinygrad@0.14.0", "flip", "merged", flip));
         assert!(!is_known("tinygrad@0.10.3", "flip pad", "merged", padded));
+    }
+
+    /// Hunts can be given all files of known failures.
+    #[test]
+    fn known_failures_have_patterns_that_can_be_read() {
+        let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus/upstream"));
+        let mut patterns = 0;
+        for path in crate::case::files(&[folder], false).unwrap() {
+            let file = crate::case::read(&path).unwrap();
+            patterns += Known::new(path, &file, String::new(), "").unwrap().includes.len();
+        }
+        assert!(patterns > 0);
     }
 
     #[test]
