@@ -191,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn sizes_that_end_before_the_start_of_a_range_keep_the_whole_axis() {
+        let late = parsed("view [6]\nshrink [(4,6)]\nflip axes=[0]");
+        let flips = |case: &Case| {
+            let Case::Views(views) = case else { return false };
+            views.shapes().is_ok() && views.ops.iter().any(|op| op.name() == "flip")
+        };
+        assert_eq!(smaller(&late, &flips), parsed("view [1]\nflip axes=[0]"));
+    }
+
+    #[test]
     fn expressions_keep_only_the_variables_and_values_that_failures_need() {
         let long =
             parsed("var a 0..332\nvar b 0..15\nvar c -7..40\nexpr cmod((c - a) * 2 + b, 30)");

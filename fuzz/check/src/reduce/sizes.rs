@@ -201,7 +201,8 @@ fn fit(statement: &mut Statement, types: &[TensorType]) {
         }
         Statement::Shrink { src, ranges } => {
             for ((start, end), size) in ranges.iter_mut().zip(&types[src.0 as usize].shape) {
-                let count = (*end - *start).min(*size);
+                // A smaller end may lie before the start: the whole axis is kept then.
+                let count = end.checked_sub(*start).unwrap_or(*size).min(*size);
                 *start = (*start).min(size - count);
                 *end = *start + count;
             }
