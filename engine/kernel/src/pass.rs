@@ -106,7 +106,7 @@ pub const PASSES: &[GraphPass] = &[
     },
     Pass {
         name: "late",
-        promise: "subtractions instead of sums of negatives, truncating divisions where equal",
+        promise: "subtractions for sums of negatives, truncating divisions, c < x for !(x < c + 1)",
         run: late,
     },
     Pass {

@@ -144,7 +144,8 @@ impl Sides<'_> {
         }
     }
 
-    /// The extra price of a limit on the left, and of a divisor that is known to be negative.
+    /// The extra price of a limit on the left, which the late rules allow, and of a divisor that is
+    /// known to be negative.
     fn extra(&self, op: Op, src: &[Pattern]) -> i64 {
         let is_negative = |slot: usize| {
             let is_below_zero = |when: &Expr| {
@@ -154,7 +155,7 @@ impl Sides<'_> {
             self.rule.when.iter().any(is_below_zero)
         };
         match (op, src) {
-            (Op::CmpLt, [limit, _]) if self.is_constant(limit) => 2,
+            (Op::CmpLt, [limit, _]) if !self.is_late && self.is_constant(limit) => 2,
             (Op::FloorDiv | Op::FloorMod, [_, Pattern::Constant(slot)]) if is_negative(*slot) => 4,
             _ => 0,
         }
