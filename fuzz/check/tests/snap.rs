@@ -553,6 +553,17 @@ fn optimisations_keep_the_meaning() {
     }
 }
 
+/// Constants (snapshot, kernel, uop) that have the same meaning when they are one less, as reviewed:
+/// gates of loads that nothing chooses, limits that round to the same quotient, elements that
+/// are stored twice.
+const SAME_MEANING: &[(&str, usize, usize)] = &[
+    ("uops/cat-two.snap", 0, 5),
+    ("uops/collapse-count-step.snap", 0, 7),
+    ("uops/opt-padto-prod.snap", 0, 4),
+    ("uops/opt-padto.snap", 0, 1),
+    ("uops/opt-padto.snap", 0, 2),
+];
+
 /// Changes each constant of each snapshot, one at a time. The result must never be classed as the
 /// same program, and must nearly always be classed as another meaning.
 #[test]
@@ -576,6 +587,10 @@ fn changed_constants_of_all_snapshots_are_detected() {
                 |kernels: &[Linear]| kernels.iter().map(Linear::to_string).collect::<String>();
             let row = row_of_change(&print(&kernels), &print(&changed));
             assert_ne!(row.class, Class::SameProgram, "{name}: kernel {number} uop {position}");
+            if SAME_MEANING.contains(&(name.as_str(), number, position)) {
+                assert_eq!(row.class, Class::EquallyDear, "{name}: kernel {number} uop {position}");
+                continue;
+            }
             tried += 1;
             match row.class {
                 Class::DifferentMeaning | Class::Broken => detected += 1,
@@ -584,7 +599,7 @@ fn changed_constants_of_all_snapshots_are_detected() {
         }
     }
     assert!(
-        tried > 200 && detected * 100 >= tried * 98,
+        tried > 200 && detected * 100 >= tried * 99,
         "{detected} of {tried}, but not {missed:?}"
     );
 }
