@@ -553,9 +553,9 @@ fn optimisations_keep_the_meaning() {
     }
 }
 
-/// Constants (snapshot, kernel, uop) that have the same meaning when they are one less, as reviewed:
-/// gates of loads that nothing chooses, limits that round to the same quotient, elements that
-/// are stored twice.
+/// Constants (snapshot, kernel, uop) that have the same meaning when they are one less, as
+/// reviewed: gates of loads that nothing chooses, limits that round to the same quotient, elements
+/// that are stored twice.
 const SAME_MEANING: &[(&str, usize, usize)] = &[
     ("uops/cat-two.snap", 0, 5),
     ("uops/collapse-count-step.snap", 0, 7),
