@@ -37,6 +37,9 @@ pub struct Target {
     pub mulacc: bool,
     /// True if `mulacc` is fast, so that products and sums are contracted to it.
     pub fma: bool,
+    /// True if the compiler may treat floats as real numbers: distribute products, and add the two
+    /// parts of a constant that is split to keep more digits.
+    pub reassociates: bool,
     /// True if products by powers of two become shifts.
     pub shifts: bool,
     /// The functions that it does not support, or not with the required accuracy.
@@ -242,6 +245,7 @@ const WIDE_TYPES: &[DType] = &[DType::I64, DType::U64, DType::F64];
 /// WebGPU, in which elements have 4 bytes or more.
 const WGSL: Target = Target {
     groups: Some(Groups { element_bytes: 4, ..LEAST_GROUPS }),
+    reassociates: true,
     shifts: true,
     unsupported: FUNCTIONS,
     ..Target::PLAIN
@@ -308,6 +312,7 @@ impl Target {
         native_bf16: false,
         mulacc: true,
         fma: false,
+        reassociates: false,
         shifts: false,
         unrolls: true,
         vectors: Vectors {

@@ -10,7 +10,8 @@
 //! | f64   | 2    | 2    | 2    | 1.2  | 2 + 2 for each doubling of x^y    |
 //!
 //! They hold for all arguments, including subnormal and the largest ones. On devices that flush
-//! subnormal numbers to zero, the expansions do, too.
+//! subnormal numbers to zero, the expansions do, too. That of sin in f32 is 3 where the compiler
+//! treats floats as real numbers (`Target::reassociates`).
 //!
 //! e^x is the `pow` whose base is the float nearest to e. It is expanded for every target, even one
 //! that supports `pow`: the power of that float is off by up to 45 ulps of f32, since e itself is
@@ -48,6 +49,8 @@ struct Format {
     exp: &'static [f64],
     /// ln(2) in so few bits that products with exponents are exact, and the remainder.
     ln_2: [f64; 2],
+    /// The integer nearest to ln(2) * 2^(width - 2), and that integer / 2^(width - 2) - ln(2).
+    fixed_ln_2: (i64, f64),
     /// `log2(1+f)/f` for 1+f from sqrt(0.5) to sqrt(2).
     log2: &'static [f64],
     /// `(sin(r) - r)/r^3` over r^2, for r up to pi/4.
@@ -68,6 +71,7 @@ const FORMATS: [Format; 2] = [
         exp2: &[LN_2, 0.24022651, 0.055503566, 0.009618082, 0.0013391088, 0.00015453357],
         exp: &[1.0, 0.49999994, 0.16666521, 0.04166839, 0.008368745, 0.0013814537],
         ln_2: [0.693145751953125, 1.4286068203094173e-06],
+        fixed_ln_2: (0x2c5c_85fe, 4.200915072681085e-11),
         log2: &[
             LOG2_E,
             -0.72134733,
@@ -119,6 +123,7 @@ const FORMATS: [Format; 2] = [
             2.0826601320607446e-9,
         ],
         ln_2: [0.6931471805598903, 5.497923018708371e-14],
+        fixed_ln_2: (0x2c5c_85fd_f473_de6b, 1.1458352726798733e-20),
         log2: &[
             LOG2_E,
             -0.7213475204444817,
@@ -290,6 +295,8 @@ struct Expander {
     format: &'static Format,
     /// True if `mulacc` is used.
     fused: bool,
+    /// As in [`Target`].
+    reassociates: bool,
     /// True if the values may become vectors.
     in_vectors: bool,
 }
@@ -298,7 +305,8 @@ impl Expander {
     /// Makes an expander for f32 or f64; `None` for other types.
     fn new(dtype: DType, target: &Target) -> Option<Expander> {
         let format = FORMATS.iter().find(|format| format.float == dtype)?;
-        Some(Expander { format, fused: target.mulacc, in_vectors: target.vectors.alu })
+        let (fused, reassociates) = (target.mulacc, target.reassociates);
+        Some(Expander { format, fused, reassociates, in_vectors: target.vectors.alu })
     }
 
     fn float(&self, value: f64) -> Value {
@@ -367,16 +375,38 @@ impl Expander {
         self.times_power(&p, &shifted)
     }
 
-    /// `e^x = 2^n * e^r` for the integer n nearest to `x * log2(e)`. The first product and the
-    /// first difference are exact, so that the error of r is that of a number below 1/2
-    /// (Cody-Waite).
+    /// `e^x = 2^n * e^r` for the integer n nearest to `x * log2(e)`.
     fn exp(&self, x: &Value) -> Value {
         let x = self.within_exponents(x, LN_2);
         let (shifted, n) = self.nearest(|anchor| self.fused(&x, &self.float(LOG2_E), anchor));
-        let [upper, lower] = self.format.ln_2.map(|part| self.float(-part));
-        let r = self.fused(&n, &lower, &self.fused(&n, &upper, &x));
+        let r = if self.reassociates {
+            self.less_multiple_in_integers(&x, &shifted, &n)
+        } else {
+            self.less_multiple(&x, &n)
+        };
         let p = self.fused(&self.polynomial(self.format.exp, &r), &r, &self.float(1.0));
         self.times_power(&p, &shifted)
+    }
+
+    /// `x - n * ln(2)`. The first product and the first difference are exact, so that the error is
+    /// that of a number below 1/2 (Cody-Waite).
+    fn less_multiple(&self, x: &Value, n: &Value) -> Value {
+        let [upper, lower] = self.format.ln_2.map(|part| self.float(-part));
+        self.fused(n, &lower, &self.fused(n, &upper, x))
+    }
+
+    /// The same for compilers that would add the two parts of ln(2): in fixed-point numbers, which
+    /// wrap around before the result is in their range. NaN has no such number.
+    fn less_multiple_in_integers(&self, x: &Value, shifted: &Value, n: &Value) -> Value {
+        let Format { float, int, fixed_ln_2: (ln_2, above), .. } = *self.format;
+        let point = self.width() - 2;
+        let unit = Expander::power(point.into());
+        let whole = x.cast(int);
+        let fraction = &(x - &whole.cast(float)) * &self.float(unit);
+        let fixed = &whole.shifted(Op::Shl, point) + &fraction.cast(int);
+        let multiple = &self.exponent(shifted) * &self.int(ln_2);
+        let r = &(&fixed - &multiple).cast(float) * &self.float(1.0 / unit);
+        x.differs(x).choose(x, &self.fused(n, &self.float(above), &r))
     }
 
     /// Clamps x to a range outside of which the power is infinite or 0; `units` is the logarithm of
@@ -391,19 +421,29 @@ impl Expander {
         x.less(&low).choose(&low, &x)
     }
 
+    /// The number that [`Expander::nearest`] adds.
+    fn nearest_anchor(&self) -> f64 {
+        self.anchor() + (2 * self.format.bias) as f64
+    }
+
     /// Returns the integer n nearest to a number, which `add` adds to its argument: first as an
     /// integer whose last bits are n + 2*bias, so that each half of it is a stored exponent, then
     /// as a float.
     fn nearest(&self, add: impl Fn(&Value) -> Value) -> (Value, Value) {
-        let Format { float, int, bias, .. } = *self.format;
-        let anchor = self.anchor() + (2 * bias) as f64;
+        let Format { float, int, .. } = *self.format;
+        let anchor = self.nearest_anchor();
         let shifted = add(&self.float(anchor)).bits_as(int);
         // Without the anchor for scalars, as in `whole`.
         let n = match self.in_vectors {
             true => &shifted.bits_as(float) - &self.float(anchor),
-            false => (&shifted - &self.int(self.bits_of(anchor))).cast(float),
+            false => self.exponent(&shifted).cast(float),
         };
         (shifted, n)
+    }
+
+    /// Returns the integer n of [`Expander::nearest`].
+    fn exponent(&self, shifted: &Value) -> Value {
+        shifted - &self.int(self.bits_of(self.nearest_anchor()))
     }
 
     /// `p * 2^n` for the n of [`Expander::nearest`]. The power is split in two factors, so that a

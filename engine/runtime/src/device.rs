@@ -55,6 +55,11 @@ pub trait Device: Send + Sync {
     /// Kernels are lowered for it, and those beyond it are refused.
     fn target(&self) -> Target;
 
+    /// Returns whether [`unsupported`](Device::unsupported) is `None` for all kernels.
+    fn supports_all(&self) -> bool {
+        self.target().unsupported_types.is_empty()
+    }
+
     /// Describes what a kernel uses and the device does not support; `None` if there is nothing. A
     /// kernel that uses it cannot be compiled.
     fn unsupported(&self, kernel: &Linear) -> Option<String> {

@@ -199,6 +199,10 @@ impl Device for Wgpu {
         Ok(executables)
     }
 
+    fn supports_all(&self) -> bool {
+        false
+    }
+
     fn unsupported(&self, kernel: &Linear) -> Option<String> {
         self.target.find_unsupported(kernel).or_else(|| {
             let problem = format!("ends loops after {} iterations in total", self.iterations_max);

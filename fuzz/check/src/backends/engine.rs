@@ -8,7 +8,7 @@ use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::runtime::{Device, Executable};
 use gradiff::{Engine, Plan, PlannedKernel, Tensor};
-use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
+use gradiff_corpus::{Array, DType, Program};
 use gradiff_eval::Elements;
 
 use crate::backends::peer::{self, Peer};
@@ -392,8 +392,12 @@ impl BackendRow {
             None => self.device()?.target(),
         };
         configuration.target = match self.opts {
-            // Functions that the device does not support are still expanded.
-            Opts::None => Target { unsupported: target.unsupported, ..configuration.target },
+            // Functions that the device does not support are still expanded, as its compiler needs.
+            Opts::None => Target {
+                unsupported: target.unsupported,
+                reassociates: target.reassociates,
+                ..configuration.target
+            },
             _ => target,
         };
         if self.opts == Opts::Heuristic {
@@ -552,16 +556,10 @@ impl Backend for EngineBackend {
                 "{feature} requires finite values, and one may be infinite or NaN"
             ));
         }
-        let has_all_types = self.engine.device.target().unsupported_types.is_empty();
-        if self.row.zero_signs && self.row.device != TEXT && has_all_types {
+        let device = &self.engine.device;
+        if device.supports_all() {
             return None;
         }
-        if !self.row.zero_signs && program.statements.iter().any(reads_zero_signs) {
-            return Some(String::from(
-                "the result may depend on the sign of a zero, which WGSL does not keep",
-            ));
-        }
-        let device = &self.engine.device;
         let (plan, _) = caught(|| self.plan(program)).ok()?;
         let reason = plan.items.iter().find_map(|item| device.unsupported(&item.linear))?;
         Some(format!("device {} {reason}", device.name()))
@@ -611,17 +609,6 @@ impl Backend for EngineBackend {
             }
         }
         outcomes
-    }
-}
-
-/// Returns whether a sign of a zero may affect more than signs of zeros in the result.
-fn reads_zero_signs(statement: &Statement) -> bool {
-    match statement {
-        Statement::Unary { op, .. } => *op == UnaryOp::Recip,
-        Statement::Binary { op, .. } => matches!(op, BinaryOp::Div | BinaryOp::Pow),
-        // Methods are composed of any operations.
-        Statement::Bitcast { .. } | Statement::Method { .. } => true,
-        _ => false,
     }
 }
 

@@ -92,6 +92,10 @@ impl Device for Texts {
         Target::named(self.language.name).unwrap_or_default()
     }
 
+    fn supports_all(&self) -> bool {
+        false
+    }
+
     fn unsupported(&self, kernel: &Linear) -> Option<String> {
         (self.language.unsupported)(kernel).map(str::to_string)
     }

@@ -129,6 +129,10 @@ impl Device for Wgsl {
         Target::of(self.language.name)
     }
 
+    fn supports_all(&self) -> bool {
+        false
+    }
+
     fn unsupported(&self, kernel: &Linear) -> Option<String> {
         let is_wide = |dtype: DType| matches!(dtype, DType::I64 | DType::U64 | DType::F64);
         let is_unsupported =
