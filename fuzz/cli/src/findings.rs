@@ -106,6 +106,8 @@ pub(crate) struct Record {
     /// Equal for findings that count as the same: the failure's kind, the stage at fault and the
     /// ops.
     signature: String,
+    /// The error of a peer, which most likely has one cause, whatever the ops.
+    error: Option<String>,
     /// The contents of its file.
     pub(crate) form: Form,
     /// The file's path, if it could be written.
@@ -293,14 +295,18 @@ impl Findings {
         if known::count(&mut self.known, &failed) {
             return true;
         }
-        if let Some(known) = self.records.iter_mut().find(|known| known.signature == signature) {
+        let error = error_of_peer(&finding.failure);
+        let is_same = |known: &&mut Record| {
+            known.signature == signature || (error.is_some() && known.error == error)
+        };
+        if let Some(known) = self.records.iter_mut().find(is_same) {
             known.count += 1;
             return true;
         }
         let path = self.write(&finding);
         let is_written = path.is_some();
         let form = Form::Program(Box::new(finding));
-        self.records.push(Record { signature, form, path, count: 1 });
+        self.records.push(Record { signature, error, form, path, count: 1 });
         is_written
     }
 
@@ -358,7 +364,7 @@ impl Findings {
             return Ok(());
         }
         let form = Form::Sequence(sequence, description);
-        self.records.push(Record { signature, form, path, count: 1 });
+        self.records.push(Record { signature, error: None, form, path, count: 1 });
         Ok(())
     }
 
@@ -442,7 +448,7 @@ impl Findings {
         let is_written = path.is_some();
         let form = Form::Program(Box::new(finding));
         let signature = String::new();
-        self.order_dependent = Some(Record { signature, form, path, count: 1 });
+        self.order_dependent = Some(Record { signature, error: None, form, path, count: 1 });
         is_written
     }
 
@@ -525,6 +531,18 @@ pub(crate) fn minimise(
         }
     });
     problem.map_or(Ok(small), Err)
+}
+
+/// Returns the exception with which a peer refused a program, its message without numbers; `None`
+/// if it has no message, or this is another failure.
+fn error_of_peer(failure: &CheckFailure) -> Option<String> {
+    let (exception, message) = failure.detail.split_once(": ")?;
+    let is_exception = exception.ends_with("Error") || exception.ends_with("Exception");
+    if failure.kind != Kind::Refused || !gradiff_check::is_peer(&failure.backend) || !is_exception {
+        return None;
+    }
+    let text = message.replace(|c: char| c.is_ascii_digit(), "");
+    message.contains(' ').then(|| format!("{exception}: {text}"))
 }
 
 /// Returns a text that is equal for findings that are most likely one bug: kind and rule at fault,

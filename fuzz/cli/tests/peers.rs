@@ -132,6 +132,25 @@ fn hunts_go_on_when_a_peer_dies() {
     assert_eq!(summary["skipped"]["exec:sh peer.sh: only a test"], 58, "{text}");
 }
 
+/// Errors with the same message, but for its numbers, are one finding, whatever the operation.
+#[test]
+fn errors_of_a_peer_are_one_finding_by_their_message() {
+    for (error, is_one) in [("ValueError: no axis $count", true), ("no axis", false)] {
+        let body = format!(
+            "count=$((count + 1)); case $line in *flip*|*permute*)\n\
+             echo \"{{\\\"refused\\\": \\\"{error}\\\"}}\";; *)\n\
+             echo '{{\"skipped\": \"only a test\"}}';; esac"
+        );
+        let (folder, backend) = peer(&body);
+        let flags = ["hunt", "--json", "--programs", "128", "--jobs", "1", "--backends", &backend];
+        let output = gradiff(&flags, folder.path());
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+        let findings = summary["details"].as_array().expect("a list").len();
+        assert_eq!(findings == 1, is_one, "{error}: {findings} findings: {}", both(&output));
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
 /// Runs the complete example, if there is a Python.
 #[test]
 fn the_example_engine_is_right_and_its_mistake_is_found() {
