@@ -1,12 +1,11 @@
 //! Every case of the corpus on every available backend, and its `expect` lines.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use gradiff_check::{
     BACKENDS, Backend, Failure, Tally, agree, backends, check_expects, check_expr, check_views,
 };
 use gradiff_corpus::{Case, Program, embedded, parse};
 use gradiff_skip::{of_backend, or_skip};
+use rayon::prelude::*;
 
 #[test]
 fn every_case_holds_what_it_expects() {
@@ -55,16 +54,7 @@ fn on_all_backends(programs: &[&Program]) -> Vec<Judged> {
         let (tally, failures) = agree(programs, &present);
         Judged { names, tally, failures }
     };
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let next_group = || groups.get(next.fetch_add(1, Ordering::Relaxed));
-        std::iter::from_fn(next_group).map(|(_, names)| judged(names)).collect::<Vec<_>>()
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
-    })
+    groups.par_iter().with_max_len(1).map(|(_, names)| judged(names)).collect()
 }
 
 #[test]

@@ -3,9 +3,9 @@
 mod common;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{both, gradiff};
+use rayon::prelude::*;
 use serde_json::Value;
 
 /// A planted fault, as `gradiff faults` lists it.
@@ -116,16 +116,8 @@ fn every_planted_fault_is_found_minimised_and_blamed() {
     let mut rows = rows();
     rows.retain(|row| row.crate_name != "oracle" && !BY_VIEWS.contains(&row.name.as_str()));
     // A hunt takes one core.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let hunts = || {
-        let next_row = || rows.get(next.fetch_add(1, Ordering::Relaxed));
-        std::iter::from_fn(next_row).map(|row| (row, hunt(row, folder.path()))).collect::<Vec<_>>()
-    };
-    let found = std::thread::scope(|scope| {
-        let hunters: Vec<_> = (0..cores).map(|_| scope.spawn(hunts)).collect();
-        hunters.into_iter().flat_map(|hunter| hunter.join().expect("hunts")).collect::<Vec<_>>()
-    });
+    let hunts = rows.par_iter().with_max_len(1);
+    let found: Vec<_> = hunts.map(|row| (row, hunt(row, folder.path()))).collect();
     let mut problems = Vec::new();
     let mut sizes = Vec::new();
     assert_eq!(found.len(), rows.len());

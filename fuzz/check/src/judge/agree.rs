@@ -341,6 +341,7 @@ fn sign(dtype: DType) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     SignOfZero,
+    NanBits,
     Subnormal,
     ZeroDivisor,
 }
@@ -357,6 +358,7 @@ impl Loss {
         };
         match self {
             Loss::SignOfZero => dtype.is_float() && bits & !sign(dtype) == 0,
+            Loss::NanBits => dtype.is_float() && Element::Nan.admits(dtype, bits),
             Loss::Subnormal => dtype.is_float() && is_subnormal(dtype, bits),
             Loss::ZeroDivisor => bits == 0,
         }
@@ -366,6 +368,7 @@ impl Loss {
     fn reason(self) -> &'static str {
         match self {
             Loss::SignOfZero => "the result may depend on the sign of a zero",
+            Loss::NanBits => "the result may depend on the bits of a NaN",
             Loss::Subnormal => "it may take zeros for the subnormal numbers inside",
             Loss::ZeroDivisor => "it does not define the division of an integer by zero",
         }
@@ -375,7 +378,7 @@ impl Loss {
 /// The reason to skip a program on a backend that does not keep or define what the program computes
 /// with: the oracle does not know what may come of it.
 fn lost(kept: Kept, program: &Program) -> Option<String> {
-    if kept.zero_signs && kept.subnormals && kept.zero_divisors {
+    if kept == Kept::ALL {
         return None;
     }
     let types = program.typing().ok()?;
@@ -383,6 +386,9 @@ fn lost(kept: Kept, program: &Program) -> Option<String> {
     for (statement, of) in program.statements.iter().zip(types) {
         if !kept.zero_signs {
             read.extend(sign_operands(statement).into_iter().map(|id| (id, Loss::SignOfZero)));
+        }
+        if !kept.nan_bits {
+            read.extend(bit_operands(statement).into_iter().map(|id| (id, Loss::NanBits)));
         }
         if !kept.subnormals {
             statement.for_each_source(|id| read.push((id, Loss::Subnormal)));
@@ -422,6 +428,17 @@ fn sign_operands(statement: &Statement) -> Vec<ValueId> {
         Statement::Binary { op: BinaryOp::Pow, srcs: [Operand::Value(base), _] } => vec![*base],
         _ => Vec::new(),
     }
+}
+
+/// The operands whose bits, if they are NaN, affect more than the bits of a NaN.
+fn bit_operands(statement: &Statement) -> Vec<ValueId> {
+    let mut sources = Vec::new();
+    if let Statement::Bitcast { .. } | Statement::Method { method: Method::CopySign, .. } =
+        statement
+    {
+        statement.for_each_source(|source| sources.push(source));
+    }
+    sources
 }
 
 /// The divisor of a quotient or remainder of integers.
@@ -595,6 +612,21 @@ mod tests {
             !is_right([0x7fc0_0001, 0], Kept::ALL) && !is_right([0x7fc0_0001, 2], no_subnormals)
         );
         assert!(!is_right([0, 1], no_subnormals));
+    }
+
+    #[test]
+    fn programs_that_read_bits_of_nan_are_skipped_where_these_are_not_kept() {
+        let reason = |text: &str| {
+            let Case::Program(program) = parse(text).unwrap().case else { panic!("a program") };
+            assert_eq!(lost(Kept::ALL, &program), None);
+            lost(Kept { nan_bits: false, ..Kept::ALL }, &program)
+        };
+        let bits = Some(Loss::NanBits.reason().to_string());
+        let nan = "a = input f32[2] [1.0, nan]\n";
+        assert_eq!(reason(&format!("{nan}b = bitcast a i32\noutput b\n")), bits);
+        assert_eq!(reason(&format!("{nan}b = copysign a a\noutput b\n")), bits);
+        assert_eq!(reason(&format!("{nan}b = cat [a,a] axis=0\noutput b\n")), None);
+        assert_eq!(reason("a = input f32[1] [2.0]\nb = bitcast a i32\noutput b\n"), None);
     }
 
     #[test]
