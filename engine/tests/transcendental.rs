@@ -4,7 +4,7 @@
 //! mpmath).
 //!
 //! `GRADIFF_STEP=1 cargo test --release -p gradiff --test transcendental -- --nocapture` tries all
-//! floats, with and without fused multiply-add, in half an hour. `GRADIFF_TABLE` is the path of
+//! floats, on all engines of this test, in some 70 minutes. `GRADIFF_TABLE` is the path of
 //! another table.
 
 // Clippy does not recognise helpers of integration tests as test code.

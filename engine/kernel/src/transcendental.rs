@@ -10,8 +10,8 @@
 //! | f64   | 2    | 2    | 2    | 1.2  | 2 + 2 for each doubling of x^y    |
 //!
 //! They hold for all arguments, including subnormal and the largest ones. On devices that flush
-//! subnormal numbers to zero, the expansions do, too. That of sin in f32 is 3 where the compiler
-//! treats floats as real numbers (`Target::reassociates`).
+//! subnormal numbers to zero, the expansions do, too. The bound of sin in f32 is 3 where the
+//! compiler treats floats as real numbers (`Target::reassociates`).
 //!
 //! e^x is the `pow` whose base is the float nearest to e. It is expanded for every target, even one
 //! that supports `pow`: the power of that float is off by up to 45 ulps of f32, since e itself is
@@ -295,7 +295,7 @@ struct Expander {
     format: &'static Format,
     /// True if `mulacc` is used.
     fused: bool,
-    /// As in [`Target`].
+    /// True if the compiler may treat floats as real numbers.
     reassociates: bool,
     /// True if the values may become vectors.
     in_vectors: bool,
