@@ -46,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gradiff-oracle", &["gradiff-corpus"]),
     ("gradiff-eval", &["gradiff-graph", "gradiff-view"]),
     ("gradiff-gen", &["gradiff-corpus"]),
+    ("gradiff-strategies", &["gradiff-corpus", "gradiff-gen"]),
     ("gradiff-rules", &["gradiff-graph", "gradiff-rewrite", "gradiff-eval"]),
     (
         "gradiff-check",

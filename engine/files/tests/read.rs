@@ -109,6 +109,8 @@ fn unsupported_files_are_named_in_errors() {
 /// Writes bytes to a file of the format of `name`, reads it, and computes its tensors.
 fn load_bytes(folder: &Path, name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Error> {
     let path = folder.join(name);
+    // A new file: some file systems write at once to the disk what replaces the text of an old one.
+    let _ = std::fs::remove_file(&path);
     std::fs::write(&path, bytes).unwrap();
     load(&path)
 }

@@ -9,7 +9,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn programs_agree_with_the_oracle(program in gradiff_gen::programs()) {
+    fn programs_agree_with_the_oracle(program in gradiff_strategies::programs()) {
+        prop_assert!(program.typing().is_ok(), "{program}");
         let names = ["interp", "jit", "interp/unfused"].map(str::to_string);
         let backends = backends(&names).expect("these need nothing");
         let (_, failures) = agree(&[&program], &backends);
@@ -17,12 +18,12 @@ proptest! {
     }
 
     #[test]
-    fn views_agree_with_moved_elements(views in gradiff_gen::view_sequences()) {
+    fn views_agree_with_moved_elements(views in gradiff_strategies::view_sequences()) {
         prop_assert_eq!(check_views(&views), Ok(()));
     }
 
     #[test]
-    fn expressions_keep_their_value(expr in gradiff_gen::expressions()) {
+    fn expressions_keep_their_value(expr in gradiff_strategies::expressions()) {
         prop_assert_eq!(check_expr(&expr), Ok(()));
     }
 }
@@ -49,7 +50,7 @@ fn shrunk_once(stream: u8, holds: impl Fn(&Program) -> bool) -> Program {
         },
         proptest::test_runner::TestRng::from_seed(RngAlgorithm::ChaCha, &[stream; 32]),
     );
-    let result = runner.run(&gradiff_gen::programs(), |program| {
+    let result = runner.run(&gradiff_strategies::programs(), |program| {
         prop_assert!(holds(&program));
         Ok(())
     });

@@ -707,6 +707,10 @@ pub(crate) struct Faults {
     /// them, the environment variable GRADIFF_FAULT switches a fault on.
     #[arg(long)]
     pub(crate) copy: bool,
+    /// Print them as JSON, with the check that finds each, the backends on which it shows (none if
+    /// hunts may run on any), and the number of programs that a hunt may need.
+    #[arg(long, conflicts_with = "copy")]
+    pub(crate) json: bool,
 }
 
 /// Flags of `peers`.

@@ -90,9 +90,10 @@ pub fn to_float(x: Constant) -> Option<f64> {
     }
     let hidden = u64::from(field > 0) << digits;
     let exponent = field.max(1) - 1 + exponent_min - precision + 1;
-    // Two factors, each within the range of f64.
+    // Two factors, each a normal number of f64.
+    let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
     let (half, rest) = (exponent / 2, exponent - exponent / 2);
-    Some(sign * (fraction | hidden) as f64 * 2f64.powi(half) * 2f64.powi(rest))
+    Some(sign * (fraction | hidden) as f64 * power(half) * power(rest))
 }
 
 /// The float of this type nearest to `±magnitude * 2^exponent`; of two equally near, the even one.
@@ -283,17 +284,18 @@ fn integers(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     let y = to_int(*second)?;
     let is_shift = 0 <= y && y < i128::from(bits);
     // Rust's remainder has the sign of x, as C's; rounded down, it has that of y.
-    let rest = if y == 0 { None } else { Some(x % y) };
-    let floored = rest.map(|rest| if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest });
+    let rest = || if y == 0 { None } else { Some(x % y) };
+    let is_below = |rest: i128| rest != 0 && (rest < 0) != (y < 0);
+    let floored = || rest().map(|rest| if is_below(rest) { rest + y } else { rest });
     let value = match op {
         Op::Add => x + y,
         Op::Sub => x - y,
         // The product of two 64-bit values: only the low bits count.
         Op::Mul => x.wrapping_mul(y),
-        Op::CDiv => (x - rest?) / y,
-        Op::CMod => rest?,
-        Op::FloorDiv => (x - floored?) / y,
-        Op::FloorMod => floored?,
+        Op::CDiv => (x - rest()?) / y,
+        Op::CMod => rest()?,
+        Op::FloorDiv => (x - floored()?) / y,
+        Op::FloorMod => floored()?,
         Op::Max => x.max(y),
         Op::Min => x.min(y),
         Op::CmpLt => return bool_of(x < y),

@@ -20,8 +20,6 @@ mod programs;
 mod shapes;
 mod sources;
 mod steer;
-#[cfg(feature = "proptest")]
-mod strategies;
 mod transfer;
 mod values;
 mod views;
@@ -33,6 +31,4 @@ pub use config::{Config, Lane, Op};
 pub use exprs::{ExprConfig, expr};
 pub use features::{Feature, Features, Pairs, features};
 pub use programs::{Generated, program, program_at};
-#[cfg(feature = "proptest")]
-pub use strategies::{expressions, programs, programs_of, view_sequences};
 pub use views::{ViewConfig, views};

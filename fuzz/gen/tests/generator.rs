@@ -457,18 +457,6 @@ fn all_small_expressions_are_enumerated() {
     assert!(seen.len() > 100, "{}", seen.len());
 }
 
-proptest::proptest! {
-    #![proptest_config(proptest::test_runner::Config {
-        failure_persistence: None,
-        ..Default::default()
-    })]
-
-    #[test]
-    fn strategies_give_well_typed_programs(program in gradiff_gen::programs()) {
-        proptest::prop_assert!(program.typing().is_ok());
-    }
-}
-
 /// Returns the names of the structures in a program that engines tend to get wrong.
 fn structures(program: &Program) -> BTreeSet<&'static str> {
     let types = program.typing().expect("every program is well typed");

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use parse::Fault;
+use serde_json::{Value, json};
 
 use crate::args::{Args, Command, Faults};
 use crate::out::outln;
@@ -159,6 +160,11 @@ pub(crate) fn list(options: &Faults, from: Option<&Path>) -> Result<Status, Fail
         return Ok(Status::Clean);
     }
     workspace::instrumented(&workspace::root()?, &catalogue)?;
+    if options.json {
+        let rows: Vec<Value> = catalogue.faults.iter().map(Fault::to_json).collect();
+        outln!("{}", json!({ "faults": rows }));
+        return Ok(Status::Clean);
+    }
     for fault in &catalogue.faults {
         outln!("{:36} {:9} {}", fault.name, fault.crate_name, fault.description);
     }

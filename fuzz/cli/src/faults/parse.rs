@@ -15,6 +15,7 @@
 //! with `#` are comments. Several edits follow each other; `file:` is valid until the next one.
 
 use gradiff_check::{Crate, device_of};
+use serde_json::{Value, json};
 
 /// A known mistake that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +30,19 @@ pub(crate) struct Fault {
     pub(crate) found_by: FoundBy,
     /// The backends on which it shows; empty if hunts may run on any.
     pub(crate) backends: Vec<String>,
+    /// Number of programs that a hunt may need: [`PROGRAMS`], or more under the key `programs`.
+    pub(crate) programs: u64,
     /// The edits, at least one.
     pub(crate) edits: Vec<Edit>,
+}
+
+impl Fault {
+    /// The facts of its file but for the edits.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({"name": self.name, "crate": self.crate_name.name(), "by": self.found_by.word(),
+               "backends": self.backends, "programs": self.programs,
+               "description": self.description})
+    }
 }
 
 /// Check that finds a fault.
@@ -44,14 +56,21 @@ pub(crate) enum FoundBy {
     Canaries,
 }
 
+/// Number of programs within which a hunt finds most faults.
+pub(crate) const PROGRAMS: u64 = 2048;
+
 impl FoundBy {
-    fn from_word(word: &str) -> Option<FoundBy> {
-        match word {
-            "hunt" => Some(FoundBy::Hunt),
-            "views" => Some(FoundBy::Views),
-            "canaries" => Some(FoundBy::Canaries),
-            _ => None,
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            FoundBy::Hunt => "hunt",
+            FoundBy::Views => "views",
+            FoundBy::Canaries => "canaries",
         }
+    }
+
+    fn from_word(word: &str) -> Option<FoundBy> {
+        let all = [FoundBy::Hunt, FoundBy::Views, FoundBy::Canaries];
+        all.into_iter().find(|found_by| found_by.word() == word)
     }
 }
 
@@ -96,6 +115,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
     }
     let (mut crate_name, mut description, mut found_by) = (None, None, FoundBy::Hunt);
     let (mut file, mut before, mut edits, mut backends) = (None, None, Vec::new(), Vec::new());
+    let mut programs = PROGRAMS;
     for Entry { line, key, value } in entries(text)? {
         let fail = |message: &str| Err(Problem { line, message: message.to_string() });
         if before.is_some() && key != "after" {
@@ -123,6 +143,10 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
                     return fail(&format!("no backend is called {word}"));
                 }
             }
+            "programs" => match value.parse() {
+                Ok(number) if PROGRAMS < number => programs = number,
+                _ => return fail(&format!("expected a number of programs above {PROGRAMS}")),
+            },
             "file" => file = Some(value),
             "before" if file.is_none() => return fail("expected `file:` before the first edit"),
             "before" => before = Some((value, line)),
@@ -138,8 +162,8 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
             }
             _ => {
                 return fail(&format!(
-                    "no key is called {key}; keys are crate, description, by, backends, file, \
-                     before, after"
+                    "no key is called {key}; keys are crate, description, by, backends, \
+                     programs, file, before, after"
                 ));
             }
         }
@@ -157,6 +181,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
         description: description.ok_or_else(|| missing("description"))?,
         found_by,
         backends,
+        programs,
         edits,
     })
 }
@@ -209,14 +234,17 @@ mod tests {
     #[test]
     fn a_file_has_a_head_and_edits() {
         let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\
-                    backends: jit, c/opts:4\n\n\
+                    backends: jit, c/opts:4\nprograms: 4096\n\n\
                     file: engine/a.rs\n\
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
         assert_eq!((fault.crate_name, fault.found_by), (Crate::Kernel, FoundBy::Views));
         assert_eq!(fault.description, "One is two.");
-        assert_eq!(fault.backends, ["jit", "c/opts:4"]);
+        assert_eq!(
+            (fault.backends, fault.programs),
+            (["jit", "c/opts:4"].map(String::from).into(), 4096)
+        );
         let edit = |file: &str, before: &str, after: &str, line| Edit {
             file: file.to_string(),
             before: before.to_string(),
@@ -224,9 +252,9 @@ mod tests {
             line,
         };
         let wanted = [
-            edit("engine/a.rs", "1", "2", 8),
-            edit("engine/a.rs", "let x = 1;\n\n  y", "", 11),
-            edit("engine/b.rs", "f(x)", "g(x)", 18),
+            edit("engine/a.rs", "1", "2", 9),
+            edit("engine/a.rs", "let x = 1;\n\n  y", "", 12),
+            edit("engine/b.rs", "f(x)", "g(x)", 19),
         ];
         assert_eq!(fault.edits, wanted);
     }
@@ -246,6 +274,8 @@ mod tests {
             ("why: 1\n", 3, "no key is called why"),
             ("backends: jit,abacus\n", 3, "no backend is called abacus"),
             ("backends: jit\nbackends: jit\n", 4, "twice"),
+            ("programs: many\n", 3, "above 2048"),
+            ("programs: 2048\n", 3, "above 2048"),
             ("by: luck\n", 3, "`views` or `canaries`"),
             ("file: a.rs\nbefore: 1\n    2\nafter:\n", 4, "not both"),
             ("", 2, "`before:` is missing"),

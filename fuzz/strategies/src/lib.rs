@@ -1,9 +1,8 @@
 //! The generators as strategies of proptest; shrinking works on the bytes that make the choices.
 
 use gradiff_corpus::{ExprCase, Program, ViewOps};
+use gradiff_gen::{ByteChoices, Config, ExprConfig, Lane, ViewConfig, expr, program, views};
 use proptest::prelude::{Strategy, any};
-
-use crate::{ByteChoices, Config, ExprConfig, Lane, ViewConfig, expr, program, views};
 
 /// The bytes of a strategy: fewer and smaller bytes give smaller cases.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
