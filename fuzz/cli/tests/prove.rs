@@ -6,6 +6,7 @@ use std::process::Command;
 use gradiff_check::{Rule, rows};
 use gradiff_rules::proof;
 use gradiff_skip::skip;
+use rayon::prelude::*;
 
 fn prove(arguments: &[&str], solver: &str) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
@@ -174,13 +175,13 @@ fn false_reductions() -> Vec<Rule> {
 
 #[test]
 fn false_reductions_have_a_counter_example_without_small_cases() {
-    for rule in false_reductions() {
-        let queries = proof::obligations(&rule).expect("it has terms");
+    false_reductions().par_iter().for_each(|rule| {
+        let queries = proof::obligations(rule).expect("it has terms");
         let queries: Vec<String> = queries.iter().map(proof::Obligation::smt).collect();
         let Some(answers) = z3(&queries) else { return };
         let is_sat = answers.iter().any(|answer| answer == "sat");
         assert!(is_sat, "{} => {} when {}", rule.lhs, rule.rhs, rule.when);
-    }
+    });
 }
 
 #[test]
@@ -210,8 +211,8 @@ fn proofs_of_reductions_assume_nothing_impossible() {
     let is_proved = |rule: &Rule| proof::verdict(rule) == Some(proof::Verdict::Proved);
     let proved: Vec<Rule> = reductions().into_iter().filter(is_proved).collect();
     assert!(proved.len() >= 30, "{}", proved.len());
-    for rule in proved {
-        let queries = proof::obligations(&rule).expect("it has terms");
+    proved.par_iter().for_each(|rule| {
+        let queries = proof::obligations(rule).expect("it has terms");
         let premises = |query: &proof::Obligation| format!("{}(check-sat)\n", query.premises);
         let premises: Vec<String> = queries.iter().map(premises).collect();
         let Some(answers) = z3(&premises) else { return };
@@ -221,7 +222,7 @@ fn proofs_of_reductions_assume_nothing_impossible() {
             let is_impossible = rule.when.contains("c0 < 0") && query.label.contains("unsigned");
             assert!(answer == "sat" || is_impossible, "{} {}: {answer}", rule.name, query.label);
         }
-    }
+    });
 }
 
 #[test]

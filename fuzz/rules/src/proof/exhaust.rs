@@ -425,21 +425,20 @@ mod tests {
     use crate::proof::parse_row;
     use gradiff_rewrite::Claim;
     use gradiff_rewrite::rules::rows;
+    use rayon::prelude::*;
 
     #[test]
     fn every_row_keeps_its_claim() {
-        let mut problems = Vec::new();
-        for rule in rows() {
+        let problem = |rule: &Rule| {
             // Sums that an equation can split are rare; f16 needs all values.
             let is_wide = !rule.given.is_empty() || rule.types.are_floats();
-            match exhaust_within(&rule, if is_wide { BUDGET } else { 20_000 }) {
-                Err(example) => problems.push(format!("{}: {example}", rule.name)),
-                Ok(found) if found.fired == 0 => {
-                    problems.push(format!("{} never fired", rule.name))
-                }
-                Ok(_) => {}
+            match exhaust_within(rule, if is_wide { BUDGET } else { 20_000 }) {
+                Err(example) => Some(format!("{}: {example}", rule.name)),
+                Ok(found) if found.fired == 0 => Some(format!("{} never fired", rule.name)),
+                Ok(_) => None,
             }
-        }
+        };
+        let problems: Vec<String> = rows().par_iter().filter_map(problem).collect();
         assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
 
