@@ -9,6 +9,7 @@ use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op};
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::edit::Editor;
 use crate::error::malformed;
 
 /// Joins the products of a kernel; all other uops stay as they are.
@@ -17,9 +18,7 @@ pub(crate) fn join(linear: Linear) -> Result<Linear, Error> {
         return Ok(linear);
     }
     let products = products(&linear)?;
-    let zero = Instruction::new(Op::Const, DType::F32, [], Arg::Const(Constant::zero(DType::F32)));
-    let mut joined =
-        Joined { uops: vec![zero], new_positions: Vec::with_capacity(linear.uops.len()) };
+    let mut joined = Joined::new(linear.uops.len());
     let sums: Vec<Option<Sums>> = products.iter().map(|product| product.sums(&linear)).collect();
     // For each sum, the product and the element that it adds.
     let mut sum_of = vec![None; linear.uops.len()];
@@ -44,11 +43,11 @@ pub(crate) fn join(linear: Linear) -> Result<Linear, Error> {
         };
         let new_position = match element {
             Some((number, element)) => results[number][element],
-            None => joined.copy(uop),
+            None => joined.editor.copy(uop),
         };
-        joined.new_positions.push(new_position);
+        joined.editor.set(position, new_position);
     }
-    Ok(Linear { name: linear.name, uops: joined.uops })
+    Ok(joined.editor.finish(linear.name))
 }
 
 /// For each element of a product its accumulator, and the uop that adds the element to it.
@@ -150,22 +149,19 @@ fn products(linear: &Linear) -> Result<Vec<Product>, Error> {
     Ok(found)
 }
 
-/// The new kernel so far; uop 0 is the constant zero.
+/// The new kernel so far.
 struct Joined {
-    uops: Vec<Instruction>,
-    /// For each old uop, its position in the new kernel.
-    new_positions: Vec<u32>,
+    editor: Editor,
+    /// The position of the constant zero.
+    zero: u32,
 }
 
 impl Joined {
-    fn push(&mut self, uop: Instruction) -> u32 {
-        self.uops.push(uop);
-        self.uops.len() as u32 - 1
-    }
-
-    fn copy(&mut self, uop: &Instruction) -> u32 {
-        let src = uop.src.iter().map(|source| self.new_positions[*source as usize]).collect();
-        self.push(Instruction { src, ..uop.clone() })
+    fn new(count: usize) -> Joined {
+        let mut editor = Editor::new(count);
+        let zero = Arg::Const(Constant::zero(DType::F32));
+        let zero = editor.push(Instruction::new(Op::Const, DType::F32, [], zero));
+        Joined { editor, zero }
     }
 
     /// Makes a vector of the values: a broadcast of a single one.
@@ -174,35 +170,33 @@ impl Joined {
             return values[0];
         }
         let uop = Instruction::new(Op::Vectorize, dtype, values.iter().copied(), Arg::None);
-        self.push(Instruction { lanes: lanes as u8, ..uop })
+        self.editor.push(Instruction { lanes: lanes as u8, ..uop })
     }
 
     /// Adds a product; returns the positions of its elements.
     fn product(&mut self, product: &Product, sums: Option<&[(u32, u32)]>) -> Vec<u32> {
         let [a, b, c] = [0, 1, 2].map(|matrix| product.core.elements(matrix));
         let operands: Vec<u32> =
-            product.operands.iter().map(|operand| self.new_positions[*operand as usize]).collect();
+            product.operands.iter().map(|operand| self.editor.position(*operand)).collect();
         let left = self.vector(product.core.operand_dtype, a, &operands[..a]);
         let right = self.vector(product.core.operand_dtype, b, &operands[a..]);
         let starts: Vec<u32> = match sums {
             Some(sums) => {
-                let position =
-                    |(accumulator, _): &(u32, u32)| self.new_positions[*accumulator as usize];
-                sums.iter().map(position).collect()
+                sums.iter().map(|(accumulator, _)| self.editor.position(*accumulator)).collect()
             }
-            None => vec![0],
+            None => vec![self.zero],
         };
         let start = self.vector(DType::F32, c, &starts);
-        let range = self.new_positions[product.range as usize];
+        let range = self.editor.position(product.range);
         let arg = Arg::TensorCore(product.core);
         let uop = Instruction::new(Op::Wmma, DType::F32, [left, right, start, range], arg);
-        let vector = self.push(Instruction { lanes: c as u8, ..uop });
+        let vector = self.editor.push(Instruction { lanes: c as u8, ..uop });
         if c == 1 {
             return vec![vector];
         }
         let lane = |lane: usize| {
             let arg = Arg::Int(lane as i64);
-            self.push(Instruction::new(Op::Lane, DType::F32, [vector], arg))
+            self.editor.push(Instruction::new(Op::Lane, DType::F32, [vector], arg))
         };
         (0..c).map(lane).collect()
     }

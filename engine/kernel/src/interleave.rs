@@ -10,7 +10,7 @@ use gradiff_graph::{Arg, Instruction, Linear, Op, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::merge_loads::without_unused_values;
+use crate::edit::Editor;
 
 /// Fewest lanes that are permuted: fewer are as fast one by one.
 const LANES_MIN: u8 = 4;
@@ -176,7 +176,7 @@ fn with_loads(linear: Linear, found: &PermutedLoads) -> Linear {
     for (number, (load, _)) in found.vectors.iter().enumerate() {
         before.entry(*load).or_default().push(number);
     }
-    let mut editor = Editor::default();
+    let mut editor = Editor::new(linear.uops.len());
     let mut vectors: Vec<u32> = vec![0; found.vectors.len()];
     for (position, uop) in linear.uops.iter().enumerate() {
         let position = position as u32;
@@ -194,39 +194,10 @@ fn with_loads(linear: Linear, found: &PermutedLoads) -> Linear {
             }
             None => editor.moved(uop),
         };
-        editor.replace(Instruction { src, ..uop.clone() });
+        let new = editor.push(Instruction { src, ..uop.clone() });
+        editor.set(position as usize, new);
     }
     editor.finish(linear.name)
-}
-
-/// The uops of a kernel that is built anew.
-#[derive(Default)]
-struct Editor {
-    uops: Vec<Instruction>,
-    /// For each old uop the position of the new one.
-    positions: Vec<u32>,
-}
-
-impl Editor {
-    fn push(&mut self, uop: Instruction) -> u32 {
-        self.uops.push(uop);
-        self.uops.len() as u32 - 1
-    }
-
-    /// Adds what stands for the next old uop.
-    fn replace(&mut self, uop: Instruction) {
-        let position = self.push(uop);
-        self.positions.push(position);
-    }
-
-    /// Returns the new positions of the sources of an old uop.
-    fn moved(&self, uop: &Instruction) -> SmallVec<[u32; 4]> {
-        uop.src.iter().map(|source| self.positions[*source as usize]).collect()
-    }
-
-    fn finish(self, name: String) -> Linear {
-        Linear { name, uops: without_unused_values(self.uops) }
-    }
 }
 
 /// Stores of adjacent lanes of two vectors, in the order of their elements.
@@ -307,28 +278,25 @@ fn find_runs(uops: &[Instruction], mut stores: &[(i128, u32)], found: &mut FxHas
 fn with_stores(linear: Linear, found: &FxHashMap<u32, Stores>) -> Linear {
     let old = linear.uops;
     let merged: FxHashSet<u32> = found.values().flatten().copied().collect();
-    let mut editor = Editor::default();
+    let mut editor = Editor::new(old.len());
     for (position, uop) in old.iter().enumerate() {
         let position = position as u32;
-        match found.get(&position) {
+        let new = match found.get(&position) {
             Some(run) => {
                 let value = |store: &u32| old[*store as usize].src[1];
                 let dtype = old[value(&run[0]) as usize].dtype;
                 let vector = Instruction::new(Op::Vectorize, dtype, [], Arg::None);
-                let src = run.iter().map(|store| editor.positions[value(store) as usize]);
-                let src = src.collect();
+                let src = run.iter().map(|store| editor.position(value(store))).collect();
                 let vector = editor.push(Instruction { src, lanes: run.len() as u8, ..vector });
-                let address = editor.positions[old[run[0] as usize].src[0] as usize];
+                let address = editor.position(old[run[0] as usize].src[0]);
                 let src = SmallVec::from_slice(&[address, vector]);
-                editor.replace(Instruction { src, ..uop.clone() });
+                editor.push(Instruction { src, ..uop.clone() })
             }
             // Nothing depends on a store.
-            None if merged.contains(&position) => editor.positions.push(u32::MAX),
-            None => {
-                let src = editor.moved(uop);
-                editor.replace(Instruction { src, ..uop.clone() });
-            }
-        }
+            None if merged.contains(&position) => continue,
+            None => editor.copy(uop),
+        };
+        editor.set(position as usize, new);
     }
     editor.finish(linear.name)
 }

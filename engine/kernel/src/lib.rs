@@ -13,6 +13,7 @@ mod cached_rows;
 mod cascade;
 mod context;
 mod contract;
+mod edit;
 mod error;
 mod expand;
 mod extent;

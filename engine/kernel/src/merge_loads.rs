@@ -8,6 +8,8 @@ use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op, Target};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::edit::Editor;
+
 /// Merges the loads of a kernel.
 pub(crate) fn merge(linear: Linear, target: &Target) -> Linear {
     let vectors = target.vectors;
@@ -154,7 +156,7 @@ fn replace(linear: Linear, merged: &[Merged]) -> Linear {
         member.extend(lanes.map(|(lane, load)| (*load, (number, lane as i64))));
     }
     let old = linear.uops;
-    let mut uops: Vec<Instruction> = Vec::with_capacity(old.len() + 2 * merged.len());
+    let mut editor = Editor::new(old.len());
     let int = |merged: &Merged| {
         merged
             .base
@@ -165,74 +167,43 @@ fn replace(linear: Linear, merged: &[Merged]) -> Linear {
         let offset = Constant::int(int(merged), merged.offset);
         offsets.entry(offset).or_insert_with(|| {
             let arg = Arg::Const(offset);
-            uops.push(Instruction::new(Op::Const, offset.dtype(), [], arg));
-            uops.len() as u32 - 1
+            editor.push(Instruction::new(Op::Const, offset.dtype(), [], arg))
         });
     }
-    let mut positions: Vec<u32> = Vec::with_capacity(old.len());
     let mut vectors: Vec<u32> = vec![0; merged.len()];
     for (position, uop) in old.iter().enumerate() {
-        let mut push = |uop: Instruction| {
-            uops.push(uop);
-            uops.len() as u32 - 1
-        };
         if let Some(number) = first.get(&(position as u32)) {
             let merged = &merged[*number];
             let dtype = uop.dtype;
             let offset = offsets.get(&Constant::int(int(merged), merged.offset)).copied();
-            let index = match (merged.base.map(|base| positions[base as usize]), offset) {
+            let index = match (merged.base.map(|base| editor.position(base)), offset) {
                 (Some(base), Some(offset)) if merged.offset != 0 => {
-                    push(Instruction::new(Op::Add, int(merged), [base, offset], Arg::None))
+                    editor.push(Instruction::new(Op::Add, int(merged), [base, offset], Arg::None))
                 }
                 (Some(base), _) => base,
                 (None, offset) => offset.unwrap_or(0),
             };
-            let array = positions[merged.array as usize];
-            let address = push(Instruction::new(Op::Index, dtype, [array, index], Arg::None));
+            let array = editor.position(merged.array);
+            let address =
+                editor.push(Instruction::new(Op::Index, dtype, [array, index], Arg::None));
             let load = Instruction::new(Op::Load, dtype, [address], Arg::None);
             let lanes = merged.loads.len() as u8;
-            vectors[*number] = push(Instruction { lanes, ..load });
+            vectors[*number] = editor.push(Instruction { lanes, ..load });
         }
         let new = match member.get(&(position as u32)) {
             Some((number, lane)) => {
                 let arg = Arg::Int(*lane);
-                push(Instruction::new(Op::Lane, uop.dtype, [vectors[*number]], arg))
+                editor.push(Instruction::new(Op::Lane, uop.dtype, [vectors[*number]], arg))
             }
-            None => {
-                let src = uop.src.iter().map(|source| positions[*source as usize]).collect();
-                push(Instruction { src, ..uop.clone() })
-            }
+            None => editor.copy(uop),
         };
-        positions.push(new);
+        editor.set(position, new);
     }
-    Linear { name: linear.name, uops: without_unused_values(uops) }
+    editor.finish(linear.name)
 }
 
 /// Returns the type of the index of a load.
 fn index_dtype(uops: &[Instruction], load: u32) -> DType {
     let address = &uops[uops[load as usize].src[0] as usize];
     uops[address.src[1] as usize].dtype
-}
-
-/// Removes addresses and values without users, and what only they used.
-pub(crate) fn without_unused_values(uops: Vec<Instruction>) -> Vec<Instruction> {
-    let mut is_used = vec![false; uops.len()];
-    for (position, uop) in uops.iter().enumerate().rev() {
-        let is_value = matches!(uop.op, Op::Index | Op::Load | Op::Lane | Op::Vectorize)
-            || uop.op.is_elementwise() && uop.op != Op::Const;
-        is_used[position] |= !is_value;
-        if is_used[position] {
-            uop.src.iter().for_each(|source| is_used[*source as usize] = true);
-        }
-    }
-    let mut positions: Vec<u32> = Vec::with_capacity(uops.len());
-    let mut kept: Vec<Instruction> = Vec::with_capacity(uops.len());
-    for (position, mut uop) in uops.into_iter().enumerate() {
-        positions.push(kept.len() as u32);
-        if is_used[position] {
-            uop.src.iter_mut().for_each(|source| *source = positions[*source as usize]);
-            kept.push(uop);
-        }
-    }
-    kept
 }

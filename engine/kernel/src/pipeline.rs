@@ -8,7 +8,7 @@
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Local, Op, Target};
 use rustc_hash::FxHashSet;
 
-use crate::merge_loads::without_unused_values;
+use crate::edit::Editor;
 
 /// Overlaps copies with computation in the loops of a kernel.
 pub(crate) fn pipeline(linear: Linear, target: &Target) -> Linear {
@@ -100,9 +100,7 @@ struct Rewriter<'a> {
     staged: Staged,
     /// For each old uop, whether it depends on the counter of the loop or is an access.
     varies: Vec<bool>,
-    uops: Vec<Instruction>,
-    /// The new position of each old uop.
-    positions: Vec<u32>,
+    editor: Editor,
 }
 
 impl<'a> Rewriter<'a> {
@@ -114,8 +112,7 @@ impl<'a> Rewriter<'a> {
             let is_access = matches!(uop.op, Op::Load | Op::Store);
             varies[position] = is_access || uop.src.iter().any(|source| varies[*source as usize]);
         }
-        let uops = Vec::with_capacity(2 * old.len());
-        Rewriter { old, staged, varies, uops, positions: vec![0; old.len()] }
+        Rewriter { old, staged, varies, editor: Editor::new(old.len()) }
     }
 
     fn run(mut self, name: String) -> Linear {
@@ -127,35 +124,36 @@ impl<'a> Rewriter<'a> {
             Instruction::new(Op::Const, dtype, [], arg)
         };
         let [zero, one, count] =
-            [0, 1, self.staged.trip_count].map(|value| self.push(constant(value)));
+            [0, 1, self.staged.trip_count].map(|value| self.editor.push(constant(value)));
         for position in 0..range {
             self.copy(position);
         }
         // The first tile.
         let before_loop = self.old[first].clone();
         if self.staged.is_in_loop {
-            self.push(before_loop.clone());
+            self.editor.push(before_loop.clone());
         }
-        self.positions[range] = zero;
+        self.editor.set(range, zero);
         for position in (range + 1..first).chain(first + 1..second) {
             self.copy(position);
         }
         // The loop.
         self.copy(range);
-        let counter = self.positions[range];
-        self.push(before_loop);
+        let counter = self.editor.position(range as u32);
+        self.editor.push(before_loop);
         let binary = |op, src: [u32; 2]| Instruction::new(op, dtype, src, Arg::None);
-        let next = self.push(binary(Op::Add, [counter, one]));
+        let next = self.editor.push(binary(Op::Add, [counter, one]));
         let is_more = Instruction::new(Op::CmpLt, DType::Bool, [next, count], Arg::None);
-        let is_more = self.push(is_more);
-        let [half, next_half] = [counter, next].map(|at| self.push(binary(Op::And, [at, one])));
-        self.positions[range] = next;
+        let is_more = self.editor.push(is_more);
+        let halves = [counter, next].map(|at| self.editor.push(binary(Op::And, [at, one])));
+        let [half, next_half] = halves;
+        self.editor.set(range, next);
         for position in (range + 1..first).chain(first + 1..second) {
             if self.varies[position] {
                 self.copy_in_loop(position, next_half, Some(is_more));
             }
         }
-        self.positions[range] = counter;
+        self.editor.set(range, counter);
         for position in range + 1..end {
             let is_copied = position < second && !self.varies[position];
             let is_staging = position == first
@@ -170,65 +168,60 @@ impl<'a> Rewriter<'a> {
         for position in end..self.old.len() {
             self.copy(position);
         }
-        Linear { name, uops: without_unused_values(self.uops) }
-    }
-
-    fn push(&mut self, uop: Instruction) -> u32 {
-        self.uops.push(uop);
-        self.uops.len() as u32 - 1
+        self.editor.finish(name)
     }
 
     /// Copies a uop with its new sources; the arrays get twice their size.
     fn copy(&mut self, position: usize) {
         let uop = &self.old[position];
-        let src = uop.src.iter().map(|source| self.positions[*source as usize]).collect();
-        let mut new = Instruction { src, ..uop.clone() };
+        let mut new = Instruction { src: self.editor.moved(uop), ..uop.clone() };
         if let Arg::Local(local) = uop.arg
             && self.staged.arrays.contains(&(position as u32))
         {
             new.arg = Arg::Local(Local { size_elements: 2 * local.size_elements, ..local });
         }
-        self.positions[position] = self.push(new);
+        let new = self.editor.push(new);
+        self.editor.set(position, new);
     }
 
     /// Copies a uop of the loop. The addresses of accesses are made anew: those in the arrays are
     /// in the half of a number, 0 or 1, and all of them get a gate.
     fn copy_in_loop(&mut self, position: usize, half: u32, gate: Option<u32>) {
-        self.copy(position);
         let uop = &self.old[position];
         if !matches!(uop.op, Op::Load | Op::Store) {
-            return;
+            return self.copy(position);
         }
-        let copied = self.uops.pop();
-        let Some(mut copied) = copied else { return };
+        let mut access_src = self.editor.moved(uop);
         let address = &self.old[uop.src[0] as usize];
-        let mut src: Vec<u32> =
-            address.src.iter().map(|source| self.positions[*source as usize]).collect();
+        let mut src = self.editor.moved(address);
         if let Arg::Local(local) = self.old[address.src[0] as usize].arg
             && self.staged.arrays.contains(&address.src[0])
         {
             let dtype = self.old[address.src[1] as usize].dtype;
             let size = Constant::int(dtype, local.size_elements.into());
-            let size = self.push(Instruction::new(Op::Const, dtype, [], Arg::Const(size)));
-            let half = match self.uops[half as usize].dtype == dtype {
+            let size = Instruction::new(Op::Const, dtype, [], Arg::Const(size));
+            let size = self.editor.push(size);
+            let half = match self.editor.uop(half).dtype == dtype {
                 true => half,
-                false => self.push(Instruction::new(Op::Cast, dtype, [half], Arg::None)),
+                false => self.editor.push(Instruction::new(Op::Cast, dtype, [half], Arg::None)),
             };
-            let start = self.push(Instruction::new(Op::Mul, dtype, [half, size], Arg::None));
-            src[1] = self.push(Instruction::new(Op::Add, dtype, [start, src[1]], Arg::None));
+            let mut binary =
+                |op, src: [u32; 2]| self.editor.push(Instruction::new(op, dtype, src, Arg::None));
+            let start = binary(Op::Mul, [half, size]);
+            src[1] = binary(Op::Add, [start, src[1]]);
         }
         if let Some(gate) = gate {
             match src.get(2).copied() {
                 Some(before) => {
                     let both = [gate, before];
                     let both = Instruction::new(Op::And, DType::Bool, both, Arg::None);
-                    src[2] = self.push(both);
+                    src[2] = self.editor.push(both);
                 }
                 None => src.push(gate),
             }
         }
-        let address = Instruction { src: src.into_iter().collect(), ..address.clone() };
-        copied.src[0] = self.push(address);
-        self.positions[position] = self.push(copied);
+        access_src[0] = self.editor.push(Instruction { src, ..address.clone() });
+        let new = self.editor.push(Instruction { src: access_src, ..uop.clone() });
+        self.editor.set(position, new);
     }
 }

@@ -69,8 +69,8 @@ impl FoundBy {
     }
 
     fn from_word(word: &str) -> Option<FoundBy> {
-        let all = [FoundBy::Hunt, FoundBy::Views, FoundBy::Canaries];
-        all.into_iter().find(|found_by| found_by.word() == word)
+        let ways = [FoundBy::Hunt, FoundBy::Views, FoundBy::Canaries];
+        ways.into_iter().find(|found_by| found_by.word() == word)
     }
 }
 
