@@ -17,6 +17,9 @@
 use gradiff_check::{Crate, device_of};
 use serde_json::{Value, json};
 
+/// Number of programs within which a hunt finds most faults.
+const PROGRAMS: u64 = 2048;
+
 /// A known mistake that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -55,9 +58,6 @@ pub(crate) enum FoundBy {
     /// The wrong answers that the oracle judges in each run, for a fault of the oracle.
     Canaries,
 }
-
-/// Number of programs within which a hunt finds most faults.
-pub(crate) const PROGRAMS: u64 = 2048;
 
 impl FoundBy {
     pub(crate) fn word(self) -> &'static str {
