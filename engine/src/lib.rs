@@ -27,9 +27,9 @@
 //! ```
 
 pub use gradiff_tensor::{
-    Axes, Conv, Element, Ellipsis, Engine, Error, Index, Indexing, Indices, Interpolation, Mode,
-    NewAxis, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn, Reduction, Scalar, Scattered,
-    Tensor, default_device, keepdim, realize, stepped,
+    Axes, Conv, Element, Ellipsis, Engine, Error, Index, Indexing, Indices, Interpolation, Keccak,
+    Mode, NewAxis, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn, Reduction, Scalar,
+    Scattered, Tensor, default_device, keepdim, realize, stepped,
 };
 
 /// The lazy tensor, and the engines that compute it.

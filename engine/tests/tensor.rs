@@ -462,3 +462,18 @@ fn packed_products_of_halves_are_rounded_in_strict_mode_alone() {
         assert!(elements.iter().all(|element| *element == expected), "{mode:?}: {elements:?}");
     }
 }
+
+/// Computed by hashlib, as tinygrad 0.14.0 defines the hash.
+#[test]
+fn hashes_are_those_of_tinygrad() {
+    let hex = |x: &Tensor| -> String {
+        x.to_vec::<u8>().unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let text = Tensor::from_slice(&[12], b"Hello World!").unwrap();
+    assert_eq!(hex(&text.hash().unwrap()), "e02b050b7b6e9bb60f9c033633502ee3");
+    let empty = Tensor::zeros(DType::U8, &[0]).unwrap();
+    assert_eq!(
+        hex(&empty.keccak(gradiff::Keccak::Sha3_224).unwrap()),
+        "6b4e03423667dbb73b6e15454f0eb1abd4597f9a1b078e3f5b5a6bc7"
+    );
+}

@@ -4,6 +4,7 @@ A function gets arrays in their dtypes and the arguments by their names in corpu
 computes in the dtype that the method's documentation says, and returns an array.
 """
 
+import hashlib
 import math
 
 import numpy as np
@@ -145,7 +146,7 @@ def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad)
 PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d", "einsum"}
 # The methods whose numbers take the dtype that they are computed in, and those that round none; the
 # numbers of others take the dtype of the first source.
-COMPUTED_WIDE = {"isclose", "layernorm"}
+COMPUTED_WIDE = {"isclose", "layernorm", "newton_schulz"}
 UNROUNDED = {"cross_entropy", "sparse_categorical_crossentropy"}
 
 
@@ -651,7 +652,66 @@ def interpolate(x, sizes, mode, align_corners):
     return rounded(x, dtype) if linear else x
 
 
+def of_matrices(function):
+    """A function of each matrix, the last two axes, in the longest float, rounded once."""
+    def call(x, **arguments):
+        wide = x.astype(np.float64).astype(np.longdouble)
+        outer = x.shape[:-2]
+        found = [function(wide[at], **arguments) for at in np.ndindex(*outer)]
+        empty = function(np.zeros(x.shape[-2:], np.longdouble), **arguments)
+        return rounded(np.array(found).reshape(outer + empty.shape), x.dtype)
+    return call
+
+
+def newton_schulz(x, steps, a, b, c, eps):
+    if x.shape[1] < x.shape[0]:
+        return newton_schulz(x.T, steps, a, b, c, eps).T
+    with np.errstate(all="ignore"):
+        x = x / (np.sqrt((x * x).sum()) + np.longdouble(eps))
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+def qr(part):
+    def call(x):
+        rows, columns = x.shape
+        q, r = np.eye(rows, dtype=x.dtype), x.copy()
+        if not np.isfinite(x).all():
+            q[:], r[:] = np.nan, np.nan
+        for at in range(min(x.shape)):
+            column = np.where(np.arange(rows) < at, 0, r[:, at])
+            length = np.hypot.reduce(column)
+            if length == 0:
+                continue
+            # The image of the column: its length, with the sign opposite to that of the first.
+            target = np.zeros(rows, x.dtype)
+            target[at] = length if column[at] < 0 else -length
+            normal = column - target
+            mirror = np.eye(rows, dtype=x.dtype) - 2 * np.outer(normal, normal) / (normal @ normal)
+            q, r = q @ mirror, mirror @ r
+        return (q, np.triu(r))[part]
+    return call
+
+
+def keccak(x, function):
+    rows = np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    digests = {
+        "sha3_224": lambda data: hashlib.sha3_224(data).digest(),
+        "sha3_256": lambda data: hashlib.sha3_256(data).digest(),
+        "shake_128": lambda data: hashlib.shake_128(data).digest(16),
+    }
+    found = [np.frombuffer(digests[function](row.tobytes()), np.uint8) for row in rows]
+    size = len(digests[function](b""))
+    return np.array(found, np.uint8).reshape(x.shape[:-1] + (size,))
+
+
 METHODS = {
+    "newton_schulz": of_matrices(newton_schulz),
+    "qr_q": of_matrices(qr(0)),
+    "qr_r": of_matrices(qr(1)),
+    "keccak": keccak,
     "einsum": einsum,
     "scaled_dot_product_attention": attention,
     "interpolate": interpolate,

@@ -778,7 +778,7 @@ TWICE = {
 PASSIVE = {
     "linspace", "arange_float", "eye", "tri", "one_hot", "argsort", "topk_indices", "argmax",
     "argmin", "any", "all", "count_nonzero", "isnan", "isinf", "isfinite", "isclose", "assign",
-    "assign_slice", "set", "nonzero_sized", "max_pool2d_indices",
+    "assign_slice", "set", "nonzero_sized", "max_pool2d_indices", "keccak",
 }
 
 # Methods that only move elements, and fill with 0: NumPy says which.

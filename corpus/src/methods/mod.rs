@@ -15,6 +15,7 @@ mod index;
 mod indexing;
 mod interpolation;
 mod losses;
+mod matrices;
 mod movement;
 mod ordering;
 mod reduction;
@@ -68,6 +69,8 @@ pub const REDUCTIONS: &[&str] = &["none", "sum", "mean"];
 pub const SCATTERED: &[&str] = &["sum", "prod", "mean", "amax", "amin"];
 /// The elements that an interpolation takes a new element from.
 pub const INTERPOLATIONS: &[&str] = &["linear", "nearest", "nearest_exact"];
+/// The hash functions of the Keccak family.
+pub const KECCAK: &[&str] = &["sha3_224", "sha3_256", "shake_128"];
 /// The orders of the axes of a grid.
 pub const INDEXINGS: &[&str] = &["ij", "xy"];
 
@@ -679,6 +682,27 @@ methods! {
     /// size 1 has no parts, too; a group of none is an axis of size 1.
     Rearrange "rearrange" 1 [sizes: Ints, parts: Ints, order: Ints, groups: Ints]
         movement::rearrange;
+    // Matrices, the last two axes. Of floats; f16 and bf16 are computed in f32 and rounded once.
+    /// `steps` times `a * x + b * (x xT) x + c * (x xT)^2 x`, which brings singular values near 1,
+    /// from the matrix divided by the root of the sum of its squares plus `eps`. A matrix with more
+    /// rows than columns is transposed before it and after it. The sums of products, the other
+    /// products and sums, the root and the quotient are each rounded, or later. The numbers take
+    /// the dtype that it is computed in, and are finite; `eps` is not negative.
+    NewtonSchulz "newton_schulz" 1 [steps: Int, a: Number, b: Number, c: Number, eps: Number]
+        matrices::newton_schulz;
+    /// The orthogonal [m, m] factor q of a matrix [m, n], which is `q r`: the product of the
+    /// reflections of each of the first `min(m, n)` columns, below those before it, to a multiple
+    /// of the unit vector whose sign is opposite to that of its first element (a zero counts as
+    /// positive); a column of zeros is not reflected. The lengths and quotients, and the
+    /// differences and products of each reflection are each rounded, or later. NaN for a matrix
+    /// with an element that is not finite.
+    QrQ "qr_q" 1 [] matrices::qr_q;
+    /// The upper triangular [m, n] factor r of `qr_q`: 0 below the diagonal.
+    QrR "qr_r" 1 [] matrices::qr_r;
+    // Hashing.
+    /// The digests of the bytes of the elements along the last axis, little endian: 28, 32 or 16
+    /// elements of u8 in its place. All dtypes; a bool is a byte that is 0 or 1.
+    Keccak "keccak" 1 [function: Word(KECCAK)] matrices::keccak;
 }
 
 impl Method {

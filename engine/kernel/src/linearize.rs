@@ -248,13 +248,25 @@ impl Linearizer {
 
     /// Visits the stores before a barrier, each in those of the barrier's loops that it depends on.
     fn visit_staging(&mut self, node: u32, at: u32, tasks: &mut Vec<Task>) -> Result<(), Error> {
-        let arrays = self.src[node as usize].iter().filter_map(|store| self.array_of(*store));
-        let arrays: SmallVec<[u32; 4]> = arrays.collect();
-        self.wait_for_readers(&arrays, at);
-        tasks.push(Task::Emit(node, at));
         let is_range = |source: &u32| self.nodes[*source as usize].op() == Op::Range;
         let (ranges, stores): (Vec<u32>, Vec<u32>) =
             self.src[node as usize].iter().partition(|source| is_range(source));
+        // A tile that is the same all along some loops is stored before them.
+        let mut scopes: SmallVec<[(u32, SmallVec<[u32; 4]>); 2]> = SmallVec::new();
+        for store in &stores {
+            let Some(array) = self.array_of(*store) else { continue };
+            let is_copied =
+                |range: &u32| self.free[*range as usize] & self.free[*store as usize] != 0;
+            let scope = if ranges.iter().any(is_copied) { at } else { self.scope_of(*store, at) };
+            match scopes.iter_mut().find(|(known, _)| *known == scope) {
+                Some((_, arrays)) => arrays.push(array),
+                None => scopes.push((scope, SmallVec::from_slice(&[array]))),
+            }
+        }
+        for (scope, arrays) in scopes {
+            self.wait_for_readers(&arrays, scope);
+        }
+        tasks.push(Task::Emit(node, at));
         for store in stores.into_iter().rev() {
             let mut inner = at;
             for range in &ranges {
@@ -333,18 +345,14 @@ impl Linearizer {
     /// Emits a barrier before stores to local arrays if the scope is in a loop, or if one of the
     /// arrays has been read before: threads may still read what was stored there.
     fn wait_for_readers(&mut self, arrays: &[u32], at: u32) {
-        if arrays.iter().any(|array| self.read.contains(array)) {
+        let is_loop = |scope: &u32| {
+            let range = &self.uops[self.scopes[*scope as usize].range as usize];
+            !axis(&range.arg).kind.is_launched()
+        };
+        let parent = |scope: &u32| Some(self.scopes[*scope as usize].parent);
+        let mut scopes = std::iter::successors(Some(at), parent).take_while(|scope| *scope != ROOT);
+        if arrays.iter().any(|array| self.read.contains(array)) || scopes.any(|s| is_loop(&s)) {
             self.push(at, Instruction::new(Op::Barrier, DType::Void, [], Arg::None));
-            return;
-        }
-        let mut scope = at;
-        while scope != ROOT {
-            let range = &self.uops[self.scopes[scope as usize].range as usize];
-            if !axis(&range.arg).kind.is_launched() {
-                self.push(at, Instruction::new(Op::Barrier, DType::Void, [], Arg::None));
-                return;
-            }
-            scope = self.scopes[scope as usize].parent;
         }
     }
 

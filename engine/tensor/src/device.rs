@@ -62,6 +62,14 @@ impl Tensor {
         Ok(Tensor::from_valid(with_shape(UOp::new(Op::Copy, self.dtype(), [node], arg))))
     }
 
+    /// Puts data on the device of another tensor.
+    pub(crate) fn beside(&self, other: &Tensor) -> Result<Tensor, Error> {
+        match other.uop().device() {
+            Some(Placement::Named(device)) => self.to(device),
+            _ => Ok(self.clone()),
+        }
+    }
+
     /// Computes the tensor on its device. Afterwards it is in a buffer, or is a constant. Reads do
     /// this if it is necessary.
     /// # Errors

@@ -46,7 +46,7 @@ pub use engine::Engine;
 pub use error::Error;
 pub use gradiff_runtime::default_device;
 pub use index::{Ellipsis, Index, Indices, NewAxis, stepped};
-pub use methods::{Conv, Indexing, Interpolation, PerAxis, Pool, Reduction, Scattered};
+pub use methods::{Conv, Indexing, Interpolation, Keccak, PerAxis, Pool, Reduction, Scattered};
 pub use modes::Mode;
 pub use operand::Operand;
 pub use plan::{Plan, PlannedKernel};

@@ -458,6 +458,13 @@ fn opts_try_sequences_and_find_planted_faults() {
 }
 
 #[test]
+fn threads_wait_before_a_tile_of_an_outer_loop_is_stored() {
+    let case = case("../regressions/tile-before-inner-loop");
+    let opts = "padto 0 7, swap 0 1, local 1 7, local 0 3, stage 0 4";
+    check(&["opts", &case, "--opts", opts], 0, &["stage             1", "wrong             0"]);
+}
+
+#[test]
 fn opts_try_tensor_cores_and_find_planted_faults() {
     let text = b"a = input f16[8,1,6] iota\nb = input f16[1,3,6] iota\nc = mul a b\n\
                  d = sum c axes=[2]\noutput d";

@@ -349,6 +349,7 @@ impl<'a> Elements<'a> {
             Rule::Attention => self.attention(srcs, args, value)?,
             Rule::Interpolation if args.word(1) != "linear" => self.moved(statement)?,
             Rule::Interpolation => self.interpolation(srcs[0], args, value)?,
+            Rule::Matrices => self.matrices(method, srcs[0], args, value)?,
             Rule::Running(running) => self.running(running, srcs[0], args, value)?,
             Rule::Sums
             | Rule::Means

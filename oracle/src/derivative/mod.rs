@@ -24,6 +24,7 @@ mod functions;
 mod kinks;
 mod labels;
 mod losses;
+mod matrices;
 mod rule;
 mod running;
 mod scalars;

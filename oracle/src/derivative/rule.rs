@@ -44,6 +44,8 @@ pub(super) enum Rule {
     Attention,
     /// Elements of the source, or numbers between them, as an argument tells.
     Interpolation,
+    /// A function of matrices, in the steps of its definition.
+    Matrices,
 }
 
 /// A function of the elements so far.
@@ -91,6 +93,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::Einsum => Rule::Contraction,
         Method::ScaledDotProductAttention => Rule::Attention,
         Method::Interpolate => Rule::Interpolation,
+        Method::NewtonSchulz | Method::QrQ | Method::QrR => Rule::Matrices,
         Method::CrossEntropy | Method::SparseCategoricalCrossEntropy => Rule::Loss,
         Method::NllLoss | Method::BinaryCrossEntropy => Rule::Loss,
         Method::BinaryCrossEntropyLogits => Rule::Loss,
@@ -109,7 +112,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::NonzeroSized | Method::MaxPool2dIndices => Rule::Constant,
         Method::Assign | Method::AssignSlice | Method::Set => Rule::Constant,
         Method::Argmax | Method::Argmin => Rule::Constant,
-        Method::Any | Method::All | Method::CountNonzero => Rule::Constant,
+        Method::Any | Method::All | Method::CountNonzero | Method::Keccak => Rule::Constant,
 
         Method::Abs | Method::Square | Method::Clamp | Method::CopySign => Rule::Function,
         Method::Lerp | Method::LogAddExp | Method::Fmod => Rule::Function,

@@ -10,9 +10,11 @@ mod cumulative;
 pub(crate) mod elementary;
 pub(crate) mod elementwise;
 mod exponentials;
+mod hashing;
 pub(crate) mod indexing;
 pub(crate) mod interpolation;
 pub(crate) mod losses;
+pub(crate) mod matrices;
 mod movement;
 mod ordering;
 pub(crate) mod pooling;
@@ -174,6 +176,10 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::MaxPool2dIndices => pooling::positions_of_largest(call),
         Method::MaxUnpool2d => pooling::unpool(call),
         Method::Rearrange => movement::rearrange(call),
+        Method::NewtonSchulz => matrices::newton_schulz(call),
+        Method::QrQ => matrices::orthogonal(call),
+        Method::QrR => matrices::triangular(call),
+        Method::Keccak => hashing::keccak(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;
     limit(value.shape.clone())?;

@@ -323,20 +323,6 @@ impl NewtonSchulz {
         let rows = update.shape()[0];
         let columns = update.size_elements() / rows.max(1);
         let matrix = update.reshape(&[rows, columns])?;
-        let mut x = matrix.div(norm(&matrix)?.add(1e-7)?)?;
-        if columns < rows {
-            x = x.transpose(0, 1)?;
-        }
-        let [a, b, c] = self.coefficients;
-        for _ in 0..self.count {
-            x = x.contiguous();
-            let square = x.matmul(&x.transpose(0, 1)?)?.contiguous();
-            let factor = square.mul(b)?.add(square.matmul(&square)?.mul(c)?)?.contiguous();
-            x = x.mul(a)?.add(factor.matmul(&x)?)?;
-        }
-        if columns < rows {
-            x = x.transpose(0, 1)?;
-        }
-        x.reshape(update.shape())
+        matrix.newton_schulz(self.count, &self.coefficients, 1e-7)?.reshape(update.shape())
     }
 }

@@ -11,7 +11,9 @@ mod elementwise;
 mod fmod;
 pub(crate) mod indexing;
 mod interpolation;
+mod keccak;
 mod losses;
+mod matrices;
 pub(crate) mod movement;
 mod ordering;
 mod rearrange;
@@ -22,6 +24,7 @@ pub(crate) mod windows;
 
 pub use indexing::Scattered;
 pub use interpolation::Interpolation;
+pub use keccak::Keccak;
 pub use losses::Reduction;
 pub use movement::Indexing;
 pub use windows::{Conv, PerAxis, Pool};

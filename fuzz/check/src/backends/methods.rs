@@ -1,7 +1,8 @@
 //! Calls of the engine's methods by the statements of the method table.
 
 use gradiff::{
-    Axes, Conv, Error, Index, Indexing, Interpolation, Pool, Reduction, Scattered, Tensor, keepdim,
+    Axes, Conv, Error, Index, Indexing, Interpolation, Keccak, Pool, Reduction, Scattered, Tensor,
+    keepdim,
 };
 use gradiff_corpus::{Arg, Args, Literal, Method};
 
@@ -196,6 +197,17 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
                 sizes.iter().map(|(name, size)| (&name[..], *size)).collect();
             x.rearrange(&formula, &sizes)
         }
+        Method::NewtonSchulz => {
+            let factors = [1, 2, 3].map(|number| real(args.number(number)));
+            x.newton_schulz(args.int(0) as usize, &factors, real(args.number(4)))
+        }
+        Method::QrQ => Ok(x.qr()?.0),
+        Method::QrR => Ok(x.qr()?.1),
+        Method::Keccak => x.keccak(match args.word(0) {
+            "sha3_224" => Keccak::Sha3_224,
+            "shake_128" => Keccak::Shake128,
+            _ => Keccak::Sha3_256,
+        }),
     }
 }
 

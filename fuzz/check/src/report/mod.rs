@@ -333,6 +333,13 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
         }
         Method::Topk => part = ".0".to_string(),
         Method::TopkIndices | Method::MaxPool2dIndices => part = ".1".to_string(),
+        Method::QrQ => part = ".0".to_string(),
+        Method::QrR => part = ".1".to_string(),
+        Method::NewtonSchulz => {
+            let factor = |number| rust_real(&Args(args).number(number));
+            let factors = format!("&[{}, {}, {}]", factor(1), factor(2), factor(3));
+            list = vec![Args(args).int(0).to_string(), factors, factor(4)];
+        }
         Method::Rearrange => {
             let (formula, sizes) = crate::backends::methods::rearrangement(Args(args));
             list = vec![format!("{formula:?}"), format!("&{sizes:?}")];
@@ -417,10 +424,16 @@ fn rust_variant(parameter: &str, word: &str) -> String {
         "reduction" => "Reduction",
         "mode" => "Interpolation",
         "indexing" => "Indexing",
+        "function" => "Keccak",
         _ => "Scattered",
     };
     let capitalised = |part: &str| part[..1].to_uppercase() + &part[1..];
-    let variant: String = word.split('_').map(capitalised).collect();
+    let mut variant = String::new();
+    for part in word.split('_') {
+        let are_numbers = variant.ends_with(char::is_numeric) && part.starts_with(char::is_numeric);
+        variant.push_str(if are_numbers { "_" } else { "" });
+        variant.push_str(&capitalised(part));
+    }
     format!("gradiff::{kind}::{variant}")
 }
 
@@ -451,6 +464,7 @@ fn rust_name(method: Method) -> &'static str {
     match method {
         Method::Min => "min",
         Method::TopkIndices => "topk",
+        Method::QrQ | Method::QrR => "qr",
         Method::MaxPool2dIndices => "max_pool2d_with_indices",
         _ => method.row().name,
     }

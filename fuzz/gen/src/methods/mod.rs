@@ -11,6 +11,7 @@ mod floats;
 mod indexing;
 mod interpolation;
 mod losses;
+mod matrices;
 mod movement;
 mod ordering;
 mod reduction;
@@ -174,6 +175,9 @@ impl<C: Choices> Builder<'_, C> {
             Method::NonzeroSized => self.draw_nonzero(),
             Method::MaxUnpool2d => self.draw_unpool(),
             Method::Rearrange => self.draw_rearrange(),
+            Method::NewtonSchulz => self.draw_newton_schulz(),
+            Method::QrQ | Method::QrR => self.draw_qr(method),
+            Method::Keccak => self.draw_keccak(),
         }
     }
 
