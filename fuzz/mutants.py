@@ -63,8 +63,9 @@ WITHIN_SECONDS = 60
 # Lines around a mutant that a review depends on.
 CONTEXT_LINES = 3
 MEMORY_BYTES = 12 << 30
-# The corpus, the last check and the blame, beyond the seconds of the drawn part.
-SPARE_SECONDS = 40
+# The corpus, the last check and the blame, beyond the seconds of the drawn part: they take some 85
+# seconds, twice as many where a compiler is slow.
+SPARE_SECONDS = 180
 # The blame of one program, beyond these.
 BLAME_SECONDS = 5
 # A process that uses no CPU time for so long is stuck.

@@ -679,6 +679,35 @@ def plain(function):
     return lambda *srcs, counts, **arguments: function(*srcs, **arguments)
 
 
+def newton_schulz(x, steps, a, b, c, eps):
+    if x.shape[-1] < x.shape[-2]:
+        return newton_schulz(x.mT, steps, a, b, c, eps).mT
+    x = x / ((x * x).sum((-2, -1), keepdim=True).sqrt() + eps)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+def reflected(x):
+    """The factors of matrices. A column of zeros has no derivative, which the oracle says."""
+    rows, columns = x.shape[-2:]
+    q, r = torch.eye(rows, dtype=x.dtype).expand(*x.shape[:-2], rows, rows), x
+    for at in range(min(rows, columns)):
+        column = torch.where(torch.arange(rows) < at, 0.0, r[..., at])
+        length = (column * column).sum(-1, keepdim=True).sqrt()
+        sign = torch.where(column[..., at:at + 1] < 0, -1.0, 1.0).detach()
+        unit = F.one_hot(torch.tensor(at), rows).to(x.dtype)
+        normal = column + sign * length * unit
+        square = (normal * normal).sum(-1, keepdim=True)
+        is_zero = square == 0
+        factor = torch.where(is_zero, 0.0, 2 / torch.where(is_zero, 1.0, square))
+        mirror = torch.eye(rows, dtype=x.dtype) - (factor * normal)[..., None] * normal[..., None, :]
+        q, r = q @ mirror, mirror @ r
+    is_whole = torch.isfinite(x).all(-1, keepdim=True).all(-2, keepdim=True)
+    return torch.where(is_whole, q, torch.nan), torch.where(is_whole, r, torch.nan).triu()
+
+
 AGREED = {
     "abs": torch.abs,
     "sign": torch.sign,
@@ -729,6 +758,9 @@ AGREED = {
     "softmax": lambda x, axis: torch.softmax(x, axis),
     "log_softmax": lambda x, axis: torch.log_softmax(x, axis),
     "softmin": lambda x, axis: F.softmin(x, axis),
+    "newton_schulz": newton_schulz,
+    "qr_q": lambda x: reflected(x)[0],
+    "qr_r": lambda x: reflected(x)[1],
     "dot": torch.matmul,
     "linear": linear,
     "binary_crossentropy_logits": binary_crossentropy_logits,

@@ -2,7 +2,12 @@
 
 use super::Args;
 use super::reduction::{check_float, wide};
-use crate::{DType, TensorType, float_value, literal_bits};
+use crate::{DType, TensorType, float_value, geometry, literal_bits};
+
+/// Maximum number of steps of a polynomial.
+const MAX_STEPS: i64 = 64;
+/// Maximum number of bytes of a message.
+const MAX_MESSAGE: usize = 1 << 16;
 
 type Typed = Result<TensorType, String>;
 
@@ -15,12 +20,20 @@ fn sizes(src: &TensorType) -> Result<[usize; 2], String> {
     }
 }
 
+/// Checks that the products, before they are summed, are not too many: those of each element of
+/// matrices of these sizes with `depth` others.
+fn check_products(src: &TensorType, sizes: [usize; 2], depth: usize) -> Result<(), String> {
+    let outer = &src.shape[..src.shape.len() - 2];
+    geometry::check_size(&[outer, &sizes, &[depth]].concat()).map(|_| ())
+}
+
 /// The type of matrices whose singular values are brought near 1.
 pub(super) fn newton_schulz(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     let dtype = wide(srcs[0].dtype);
-    sizes(srcs[0])?;
-    if args.int(0) < 0 {
-        return Err(format!("{} steps", args.int(0)));
+    let [rows, columns] = sizes(srcs[0])?;
+    check_products(srcs[0], [rows, columns], rows.min(columns))?;
+    if !(0..=MAX_STEPS).contains(&args.int(0)) {
+        return Err(format!("{} steps: it takes 0 to {MAX_STEPS}", args.int(0)));
     }
     for number in 1..5 {
         let literal = args.number(number);
@@ -34,15 +47,16 @@ pub(super) fn newton_schulz(srcs: &[&TensorType], args: Args<'_>) -> Typed {
 
 /// The type of the orthogonal factor.
 pub(super) fn qr_q(srcs: &[&TensorType], _: Args<'_>) -> Typed {
-    let [rows, _] = sizes(srcs[0])?;
+    let [rows, columns] = sizes(srcs[0])?;
+    check_products(srcs[0], [rows, rows.max(columns)], rows.min(columns))?;
     let mut q = srcs[0].clone();
     *q.shape.last_mut().expect("a matrix has columns") = rows;
     Ok(q)
 }
 
 /// The type of the triangular factor.
-pub(super) fn qr_r(srcs: &[&TensorType], _: Args<'_>) -> Typed {
-    sizes(srcs[0])?;
+pub(super) fn qr_r(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    qr_q(srcs, args)?;
     Ok(srcs[0].clone())
 }
 
@@ -50,6 +64,9 @@ pub(super) fn qr_r(srcs: &[&TensorType], _: Args<'_>) -> Typed {
 pub(super) fn keccak(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     let mut shape = srcs[0].shape.clone();
     let last = shape.last_mut().ok_or("a scalar has no last axis")?;
+    if MAX_MESSAGE < *last * srcs[0].dtype.size_bytes() {
+        return Err(format!("{last} elements: it takes at most {MAX_MESSAGE} bytes"));
+    }
     *last = match args.word(0) {
         "sha3_224" => 28,
         "sha3_256" => 32,

@@ -685,7 +685,7 @@ methods! {
     // Matrices, the last two axes. Of floats; f16 and bf16 are computed in f32 and rounded once.
     /// `steps` times `a * x + b * (x xT) x + c * (x xT)^2 x`, which brings singular values near 1,
     /// from the matrix divided by the root of the sum of its squares plus `eps`. A matrix with more
-    /// rows than columns is transposed before it and after it. The sums of products, the other
+    /// rows than columns is transposed before it and after it. At most 64 steps. The sums of products, the other
     /// products and sums, the root and the quotient are each rounded, or later. The numbers take
     /// the dtype that it is computed in, and are finite; `eps` is not negative.
     NewtonSchulz "newton_schulz" 1 [steps: Int, a: Number, b: Number, c: Number, eps: Number]
@@ -701,7 +701,8 @@ methods! {
     QrR "qr_r" 1 [] matrices::qr_r;
     // Hashing.
     /// The digests of the bytes of the elements along the last axis, little endian: 28, 32 or 16
-    /// elements of u8 in its place. All dtypes; a bool is a byte that is 0 or 1.
+    /// elements of u8 in its place. All dtypes; a bool is a byte that is 0 or 1. At most 65,536
+    /// bytes along the axis.
     Keccak "keccak" 1 [function: Word(KECCAK)] matrices::keccak;
 }
 

@@ -9,6 +9,8 @@ use crate::cell::{Cell, Reason};
 use crate::infer::{Check, limit};
 use crate::value::Value;
 
+/// Bytes of a message at most.
+const MESSAGE_BYTES: usize = 65_536;
 /// Bytes of a digest of SHAKE128.
 const SHAKE_BYTES: usize = 16;
 
@@ -45,6 +47,9 @@ pub(super) fn keccak(call: Call<'_>) -> Check<Value> {
     let x = call.srcs[0];
     let function = call.args.word(0);
     let [outer @ .., length] = &x.shape[..] else { return Err("a scalar".to_string()) };
+    if MESSAGE_BYTES < length * x.dtype.size_bytes() {
+        return Err(format!("a message of {length} elements"));
+    }
     let size = digest(function, &[]).len();
     let shape = limit([outer, &[size]].concat())?;
     let mut cells = Vec::new();

@@ -14,6 +14,9 @@ use crate::infer::{Check, limit};
 use crate::reduce::{SumDepth, reduce};
 use crate::value::Value;
 
+/// Steps of a polynomial at most.
+const STEPS_MAX: usize = 64;
+
 /// Numbers, and the operations on them, each of which is rounded.
 pub(crate) trait Steps {
     /// A number.
@@ -134,7 +137,8 @@ impl<N> Polynomial<N> {
         dtype: DType,
         mut number: impl FnMut(Cell) -> N,
     ) -> Check<Polynomial<N>> {
-        let steps = usize::try_from(call.args.int(0)).map_err(|_| "negative steps")?;
+        let steps = usize::try_from(call.args.int(0)).ok().filter(|steps| *steps <= STEPS_MAX);
+        let steps = steps.ok_or_else(|| format!("{} steps", call.args.int(0)))?;
         let mut argument = |at| literal(dtype, call, at).map(&mut number);
         let factors = [argument(1)?, argument(2)?, argument(3)?];
         Ok(Polynomial { steps, factors, eps: argument(4)? })
@@ -307,10 +311,11 @@ fn reflect<S: Steps>(
 }
 
 /// Calls `f` with each matrix of a source of floats, in the wide dtype; its elements are those of
-/// the result, of a shape that ends with these numbers of rows and columns.
+/// the result, of a shape that ends with these numbers of rows and columns; with them, `shape` gives
+/// the number of columns that sums of products are computed for.
 fn each_matrix(
     call: Call<'_>,
-    shape: impl Fn(usize, usize) -> [usize; 2],
+    shape: impl Fn(usize, usize) -> ([usize; 2], usize),
     mut f: impl FnMut(&mut Elements, Matrix<Cell>) -> Matrix<Cell>,
 ) -> Check<Value> {
     let x = call.srcs[0];
@@ -319,7 +324,9 @@ fn each_matrix(
         return Err(format!("{:?} has fewer than two axes", x.shape));
     };
     let dtype = wide(x.dtype);
-    let target: Shape = limit([outer, &shape(*rows, *columns)].concat())?;
+    let (sizes, width) = shape(*rows, *columns);
+    limit([outer, &[*rows, width, *rows.min(columns)]].concat())?;
+    let target: Shape = limit([outer, &sizes].concat())?;
     let mut cells = Vec::new();
     let mut steps = Elements { dtype, sums: call.sums };
     for number in 0..outer.iter().product() {
@@ -338,15 +345,18 @@ fn each_matrix(
 /// The matrices whose singular values are near 1.
 pub(super) fn newton_schulz(call: Call<'_>) -> Check<Value> {
     let polynomial = Polynomial::of(call, wide(call.srcs[0].dtype), |cell| cell)?;
-    each_matrix(call, |rows, columns| [rows, columns], |s, x| polynomial.orthogonalized(s, x))
+    let shape = |rows, columns| ([rows, columns], columns);
+    each_matrix(call, shape, |s, x| polynomial.orthogonalized(s, x))
 }
 
 /// The orthogonal factors.
 pub(super) fn orthogonal(call: Call<'_>) -> Check<Value> {
-    each_matrix(call, |rows, _| [rows, rows], |s, x| factorized(s, x).0)
+    let shape = |rows: usize, columns| ([rows, rows], rows.max(columns));
+    each_matrix(call, shape, |s, x| factorized(s, x).0)
 }
 
 /// The triangular factors.
 pub(super) fn triangular(call: Call<'_>) -> Check<Value> {
-    each_matrix(call, |rows, columns| [rows, columns], |s, x| factorized(s, x).1)
+    let shape = |rows: usize, columns| ([rows, columns], rows.max(columns));
+    each_matrix(call, shape, |s, x| factorized(s, x).1)
 }

@@ -37,6 +37,8 @@ const ROUND_CONSTANTS: [u64; ROUNDS as usize] = [
     0x0000_0000_8000_0001,
     0x8000_0000_8000_8008,
 ];
+/// Maximum number of bytes of a message, each block of which is some hundred kernels.
+const MAX_MESSAGE: i64 = 1 << 16;
 /// Bytes of a message that [`Tensor::hash`] splits its bytes into, and of the parts of one.
 const MESSAGE: i64 = 1 << 20;
 const PART: i64 = 1 << 12;
@@ -131,7 +133,7 @@ impl Tensor {
     /// place. All dtypes; a bool is a byte that is 0 or 1. For a long message, whose parts depend
     /// on those before them, see [`hash`](Tensor::hash).
     /// # Errors
-    /// If the tensor is a scalar.
+    /// If the tensor is a scalar, or there are more than 65,536 bytes along the last axis.
     ///
     /// ```
     /// # use gradiff_tensor::{Keccak, Tensor};
@@ -144,6 +146,13 @@ impl Tensor {
         let Some((_, outer)) = self.shape().split_last() else {
             return invalid("keccak of a scalar: it takes an axis of bytes".to_string());
         };
+        let bytes = self.shape()[outer.len()] * self.dtype().size_bytes() as i64;
+        if MAX_MESSAGE < bytes {
+            return invalid(format!(
+                "keccak of {:?}: {bytes} bytes along the last axis, at most {MAX_MESSAGE}",
+                self.shape()
+            ));
+        }
         let count = outer.iter().product();
         let target = [outer, &[function.digest_bytes()]].concat();
         if count == 0 {

@@ -6,13 +6,18 @@ use super::elementwise::wide;
 use crate::error::invalid;
 use crate::{Error, Tensor, keepdim};
 
+/// Maximum number of steps of Newton and Schulz, which converge in some ten.
+const MAX_STEPS: usize = 64;
+/// Maximum number of reflections, each of which is some kernels.
+const MAX_REFLECTIONS: i64 = 4096;
+
 impl Tensor {
     /// Brings the singular values of matrices [.., m, n] near 1 (Newton and Schulz): `steps` times
     /// `c[0] x + c[1] (x xT) x + c[2] (x xT)^2 x + ..` with these coefficients, from the matrix
     /// divided by the root of the sum of its squares plus `eps`. f16 and bf16 are computed in f32.
     /// Floats.
     /// # Errors
-    /// If the dtype is not a float, or there are fewer than two axes.
+    /// If the dtype is not a float, there are fewer than two axes, or there are more than 64 steps.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -28,6 +33,9 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor, Error> {
         let [rows, columns] = self.matrix_sizes("newton_schulz")?;
+        if MAX_STEPS < steps {
+            return invalid(format!("newton_schulz: {steps} steps, at most {MAX_STEPS}"));
+        }
         if columns < rows {
             let x = self.transpose(-2, -1)?.newton_schulz(steps, coefficients, eps)?;
             return x.transpose(-2, -1);
@@ -63,9 +71,10 @@ impl Tensor {
     /// a column of zeros is not reflected. NaN for a matrix with an element that is not finite. f16
     /// and bf16 are computed in f32. Floats.
     ///
-    /// The gradient takes the signs as constants; it is NaN where a column of zeros is reflected.
+    /// The gradient takes the signs as constants; it has no meaning if a column was not reflected.
     /// # Errors
-    /// If the dtype is not a float, or there are fewer than two axes.
+    /// If the dtype is not a float, there are fewer than two axes, or rows and columns are both more
+    /// than 4096.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -77,6 +86,13 @@ impl Tensor {
     /// ```
     pub fn qr(&self) -> Result<(Tensor, Tensor), Error> {
         let [rows, columns] = self.matrix_sizes("qr")?;
+        if MAX_REFLECTIONS < rows.min(columns) {
+            return invalid(format!(
+                "qr of {:?}: {} reflections, at most {MAX_REFLECTIONS}",
+                self.shape(),
+                rows.min(columns)
+            ));
+        }
         let dtype = self.dtype();
         let mut shape = self.shape().to_vec();
         shape[self.rank() - 1] = rows;

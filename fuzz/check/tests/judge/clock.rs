@@ -3,24 +3,6 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// A limit on CPU seconds, counted from its creation.
-pub(crate) struct Budget {
-    /// The value of [`cpu_seconds`] at which it is spent.
-    end: f64,
-}
-
-impl Budget {
-    /// Makes a budget of this many seconds from now.
-    pub(crate) fn of(seconds: u64) -> Budget {
-        Budget { end: cpu_seconds() + seconds as f64 }
-    }
-
-    /// Returns whether the seconds are over.
-    pub(crate) fn is_spent(&self) -> bool {
-        cpu_seconds() >= self.end
-    }
-}
-
 /// Returns the seconds of CPU time so far. On systems without `/proc` it returns the seconds since
 /// the first call.
 pub(crate) fn cpu_seconds() -> f64 {

@@ -25,10 +25,27 @@ pub(crate) fn check(verdict: &Verdict, files: &[(&str, CaseFile)], backends: &[B
     for (stem, file) in files {
         verdict.check(&format!("corpus:{stem}"), || expects(file));
     }
-    for (stem, file) in files {
-        if let Case::Program(program) = &file.case {
-            verdict.check(&format!("corpus:{stem}"), || agrees(program, backends, None));
-        }
+    check_programs(verdict, programs(files), backends);
+}
+
+/// The programs of the files, by their stems.
+pub(crate) fn programs<'a>(
+    files: &'a [(&'a str, CaseFile)],
+) -> impl Iterator<Item = (&'a str, &'a Program)> {
+    files.iter().filter_map(|(stem, file)| match &file.case {
+        Case::Program(program) => Some((*stem, program)),
+        Case::Views(_) | Case::Expr(_) => None,
+    })
+}
+
+/// Checks programs on the configurations.
+pub(crate) fn check_programs<'a>(
+    verdict: &Verdict,
+    programs: impl Iterator<Item = (&'a str, &'a Program)>,
+    backends: &[Box<dyn Backend>],
+) {
+    for (stem, program) in programs {
+        verdict.check(&format!("corpus:{stem}"), || agrees(program, backends, None));
     }
 }
 
@@ -102,13 +119,7 @@ pub(crate) fn check_batch(
     let is_usual = |name: &&String| {
         !name.contains('/') || name.ends_with("/heuristic") || name.starts_with("text/")
     };
-    let programs: Vec<(&str, &Program)> = files
-        .iter()
-        .filter_map(|(stem, file)| match &file.case {
-            Case::Program(program) => Some((*stem, program)),
-            Case::Views(_) | Case::Expr(_) => None,
-        })
-        .collect();
+    let programs: Vec<(&str, &Program)> = programs(files).collect();
     // In parts: compiling all of them at once would take so long that it counts as a hang.
     let parts = names
         .iter()

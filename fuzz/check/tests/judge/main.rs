@@ -1,9 +1,11 @@
 //! The judge of mutants: one process that passes or reports the first failure as soon as it can.
 //!
-//! First the corpus: the `expect` lines of its files, then each of its programs on every
-//! configuration that needs no compiler and no driver. Then drawn programs on the same ones, mixed
-//! with views, expressions, sequences of optimisations, other targets, drawn kernels and kernel
-//! trees, and each op of each type in each language, until the seconds are spent.
+//! First the corpus: the `expect` lines of its files, then each of its programs on the plain
+//! devices and through compilers. Then drawn programs on every configuration that needs no compiler
+//! and no driver, mixed with views, expressions, sequences of optimisations, other targets, drawn
+//! kernels and kernel trees, and each op of each type in each language, until the seconds are
+//! spent. After each round of these, programs of the corpus have their turn on the other
+//! configurations, so that a minute has some of everything.
 //! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds, after one
 //! file of the corpus in eight, chosen by the seed: `tests/corpus.rs` runs all of them.
 //!
@@ -23,7 +25,6 @@ mod drawn;
 mod targets;
 mod verdict;
 
-use clock::Budget;
 use verdict::Verdict;
 
 /// The variable's number; the default if it is not set.
@@ -45,6 +46,9 @@ const CORPUS_EVERY: usize = 8;
 
 /// Number of kernel trees before the first round.
 const TREES: u64 = 32;
+
+/// Number of programs of the corpus after each round of drawn ones, which takes as long.
+const CORPUS_PER_ROUND: usize = 16;
 
 /// The names of the configurations on the chosen devices.
 fn configurations(devices: &str) -> Vec<String> {
@@ -78,17 +82,24 @@ fn nothing_is_wrong() {
         Some(_) => corpus::files(),
         None => corpus::share(seed, CORPUS_EVERY),
     };
-    corpus::check(&verdict, &files, &checks.direct);
+    let plain = checks.direct.iter().take_while(|way| !way.name().contains('/')).count();
+    corpus::check(&verdict, &files, &checks.direct[..plain]);
     verdict.check("trees", || drawn::trees(seed, TREES));
     corpus::check_batch(&verdict, &files, &checks.batched);
-    let after_corpus = clock::cpu_seconds();
-    let budget = Budget::of(number("GRADIFF_JUDGE_SECONDS", 2));
-    while !budget.is_spent() {
+    let mut programs = corpus::programs(&files);
+    let seconds = number("GRADIFF_JUDGE_SECONDS", 2) as f64;
+    let mut drawn_seconds = 0.0;
+    while drawn_seconds < seconds {
+        let before = clock::cpu_seconds();
         checks.round(&verdict);
+        drawn_seconds += clock::cpu_seconds() - before;
+        let next = programs.by_ref().take(CORPUS_PER_ROUND);
+        corpus::check_programs(&verdict, next, &checks.direct[plain..]);
     }
+    corpus::check_programs(&verdict, programs, &checks.direct[plain..]);
     checks.finish(&verdict);
     println!(
-        "PASSED corpus={after_corpus:.1} total={:.1} programs={} views={} exprs={} sequences={} \
+        "PASSED drawn={drawn_seconds:.1} total={:.1} programs={} views={} exprs={} sequences={} \
          skipped={}",
         clock::cpu_seconds(),
         checks.programs,
