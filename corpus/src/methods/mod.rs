@@ -685,9 +685,9 @@ methods! {
     // Matrices, the last two axes. Of floats; f16 and bf16 are computed in f32 and rounded once.
     /// `steps` times `a * x + b * (x xT) x + c * (x xT)^2 x`, which brings singular values near 1,
     /// from the matrix divided by the root of the sum of its squares plus `eps`. A matrix with more
-    /// rows than columns is transposed before it and after it. At most 64 steps. The sums of products, the other
-    /// products and sums, the root and the quotient are each rounded, or later. The numbers take
-    /// the dtype that it is computed in, and are finite; `eps` is not negative.
+    /// rows than columns is transposed before it and after it. At most 64 steps. The sums of
+    /// products, the other products and sums, the root and the quotient are each rounded, or later.
+    /// The numbers take the dtype that it is computed in, and are finite; `eps` is not negative.
     NewtonSchulz "newton_schulz" 1 [steps: Int, a: Number, b: Number, c: Number, eps: Number]
         matrices::newton_schulz;
     /// The orthogonal [m, m] factor q of a matrix [m, n], which is `q r`: the product of the

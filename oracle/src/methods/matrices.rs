@@ -310,9 +310,8 @@ fn reflect<S: Steps>(
     }
 }
 
-/// Calls `f` with each matrix of a source of floats, in the wide dtype; its elements are those of
-/// the result, of a shape that ends with these numbers of rows and columns; with them, `shape` gives
-/// the number of columns that sums of products are computed for.
+/// Calls `f` with each matrix of a source of floats, in the wide dtype. `shape` gives the last two
+/// sizes of the result, and the number of columns that sums of products are computed for.
 fn each_matrix(
     call: Call<'_>,
     shape: impl Fn(usize, usize) -> ([usize; 2], usize),

@@ -102,7 +102,8 @@ fn rotated(words: &Tensor, bits: &Tensor) -> Result<Tensor, Error> {
 fn permuted(state: &Tensor) -> Result<Tensor, Error> {
     let count = state.shape()[0];
     let (sources, offsets) = lanes();
-    let sources = Tensor::from_slice(&[LANES], &sources)?.beside(state)?;
+    let sources = Tensor::from_slice(&[1, LANES], &sources)?.beside(state)?;
+    let sources = sources.expand(&[count, LANES])?;
     let offsets = Tensor::from_slice(&[LANES], &offsets)?.beside(state)?;
     let constants = Tensor::from_slice(&[ROUNDS], &ROUND_CONSTANTS)?.beside(state)?;
     let single_bit = Tensor::ones(DType::U64, &[])?;
@@ -117,11 +118,11 @@ fn permuted(state: &Tensor) -> Result<Tensor, Error> {
         let next = rotated(&parity.roll(&[-1], &[2])?, &single_bit)?;
         let parity = parity.roll(&[1], &[2])?.xor(&next)?.contiguous();
         let mixed = columns.xor(&parity)?.reshape(&[count, LANES])?;
-        let moved = rotated(&mixed.index_select(&sources, 1)?, &offsets)?.contiguous();
+        let moved = rotated(&mixed.gather(1, &sources)?, &offsets)?.contiguous();
         let rows = moved.reshape(&[count, 5, 5])?;
         let [second, third] = [rows.roll(&[-1], &[2])?, rows.roll(&[-2], &[2])?];
         let rows = rows.xor(&second.not()?.and(&third)?)?.reshape(&[count, LANES])?;
-        let constant = constants.index_select(&round, 0)?.pad_to(&[LANES])?;
+        let constant = constants.gather(0, &round)?.pad_to(&[LANES])?;
         state = rows.xor(&constant)?.contiguous();
         round = round.add(1)?.contiguous();
     }

@@ -4,7 +4,7 @@ use gradiff_graph::DType;
 
 use super::elementwise::wide;
 use crate::error::invalid;
-use crate::{Error, Tensor, keepdim};
+use crate::{Error, Scalar, Tensor, keepdim};
 
 /// Maximum number of steps of Newton and Schulz, which converge in some ten.
 const MAX_STEPS: usize = 64;
@@ -17,7 +17,8 @@ impl Tensor {
     /// divided by the root of the sum of its squares plus `eps`. f16 and bf16 are computed in f32.
     /// Floats.
     /// # Errors
-    /// If the dtype is not a float, there are fewer than two axes, or there are more than 64 steps.
+    /// If the dtype is not a float, there are fewer than two axes or more than 64 steps, `eps` is
+    /// negative, or a number is not finite in the dtype that it is computed in.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -41,6 +42,15 @@ impl Tensor {
             return x.transpose(-2, -1);
         }
         self.compute_in_f32("newton_schulz", |x| {
+            for (number, least) in coefficients.iter().map(|c| (*c, f64::MIN)).chain([(eps, 0.0)]) {
+                let found = Scalar::from(number).element(x.dtype())?.to_float();
+                if !found.is_some_and(|found| least <= found && found.is_finite()) {
+                    return invalid(format!(
+                        "newton_schulz with {coefficients:?} and eps {eps}: they must be finite, \
+                         and eps not negative"
+                    ));
+                }
+            }
             let length = x.square()?.sum(keepdim([-2, -1]))?.sqrt()?.add(eps)?;
             let mut x = x.div(&length)?;
             for _ in 0..steps {
@@ -73,8 +83,7 @@ impl Tensor {
     ///
     /// The gradient takes the signs as constants; it has no meaning if a column was not reflected.
     /// # Errors
-    /// If the dtype is not a float, there are fewer than two axes, or rows and columns are both more
-    /// than 4096.
+    /// If the dtype is not a float, there are fewer than two axes, or more than 4096 reflections.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
