@@ -463,9 +463,9 @@ fn packed_products_of_halves_are_rounded_in_strict_mode_alone() {
     }
 }
 
-/// Computed by hashlib, as tinygrad 0.14.0 defines the hash.
+/// Computed by hashlib; `hash` as tinygrad 0.14.0 defines it.
 #[test]
-fn hashes_are_those_of_tinygrad() {
+fn hashes_are_those_of_hashlib() {
     let hex = |x: &Tensor| -> String {
         x.to_vec::<u8>().unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
     };

@@ -255,9 +255,8 @@ impl Linearizer {
         let mut scopes: SmallVec<[(u32, SmallVec<[u32; 4]>); 2]> = SmallVec::new();
         for store in &stores {
             let Some(array) = self.array_of(*store) else { continue };
-            let is_copied =
-                |range: &u32| self.free[*range as usize] & self.free[*store as usize] != 0;
-            let scope = if ranges.iter().any(is_copied) { at } else { self.scope_of(*store, at) };
+            let is_copied = ranges.iter().any(|range| self.depends_on(*store, *range));
+            let scope = if is_copied { at } else { self.scope_of(*store, at) };
             match scopes.iter_mut().find(|(known, _)| *known == scope) {
                 Some((_, arrays)) => arrays.push(array),
                 None => scopes.push((scope, SmallVec::from_slice(&[array]))),
@@ -270,7 +269,7 @@ impl Linearizer {
         for store in stores.into_iter().rev() {
             let mut inner = at;
             for range in &ranges {
-                if self.free[*range as usize] & self.free[store as usize] != 0 {
+                if self.depends_on(store, *range) {
                     inner = self.open(*range, inner)?;
                 }
             }
@@ -279,6 +278,11 @@ impl Linearizer {
             tasks.push(Task::Visit(store, inner));
         }
         Ok(())
+    }
+
+    /// Returns whether a node has other values in each iteration of a range.
+    fn depends_on(&self, node: u32, range: u32) -> bool {
+        self.free[range as usize] & self.free[node as usize] != 0
     }
 
     /// Emits the accumulator of a reduction in the scope `at`.
