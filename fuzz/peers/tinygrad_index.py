@@ -292,6 +292,10 @@ def built_by(case):
     return [*lines, f"simple = (whole := {whole}).simplify()"]
 
 
+def is_op(node):
+    return constant_of(node) is None and variable_of(node) is None
+
+
 def simplified(case):
     names = {}
     exec("\n".join(built_by(case)), names)
@@ -307,7 +311,7 @@ def simplified(case):
     bounds = [[min(max(int(getattr(node, side)), -1 << 63), (1 << 63) - 1) for side in (low, high)]
               for node in (root, simple)]
     return {"values": evaluate(simple, columns, len(points)).tolist(), "bounds": bounds,
-            "text": text(simple)[:300], "nodes": len({id(node) for node in order(simple)})}
+            "text": text(simple)[:300], "ops": len({id(node) for node in order(simple) if is_op(node)})}
 
 
 def each(function):

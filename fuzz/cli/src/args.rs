@@ -560,7 +560,7 @@ pub(crate) struct Sweep {
     /// End after this many distinct failures of the peer.
     #[arg(long, default_value_t = 8, requires = "peer")]
     pub(crate) max_findings: usize,
-    /// Print this many expressions that have more nodes here than on the peer.
+    /// Print this many expressions that have more operations here than on the peer.
     #[arg(long, default_value_t = 0, requires = "peer")]
     pub(crate) larger: u64,
     /// Files, or folders of files, with reviewed failures of the peer: they are counted.

@@ -45,7 +45,7 @@ pub(crate) fn sweep(
     }
     let mut causes = Causes { known: known(options)?, new: BTreeMap::new() };
     let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut done, mut nodes, mut fewer) = (0, (0, 0), 0);
+    let (mut done, mut ops, mut fewer) = (0, (0, 0), 0);
     let mut progress = Progress::start(false);
     let is_over = |causes: &Causes| {
         causes.new.len() >= options.max_findings || crate::interrupt::is_requested()
@@ -59,10 +59,10 @@ pub(crate) fn sweep(
                 Answer::Right(theirs, text) => {
                     let (ours, form) = simplified(case);
                     if theirs < ours && fewer < options.larger {
-                        outln!("{ours} nodes, {theirs} there\n{}", shown(case));
+                        outln!("{ours} operations, {theirs} there\n{}", shown(case));
                         outln!("    here   {form}\n    there  {text}");
                     }
-                    nodes = (nodes.0 + ours, nodes.1 + theirs);
+                    ops = (ops.0 + ours, ops.1 + theirs);
                     fewer += u64::from(theirs < ours);
                 }
                 Answer::Wrong(_) if is_over(&causes) => {}
@@ -80,8 +80,8 @@ pub(crate) fn sweep(
     for (reason, count) in reasons.iter().take(SKIPPED_ROWS) {
         outln!("skipped  {count}, {reason}");
     }
-    if nodes.1 > 0 {
-        outln!("simplified they have {} nodes, here {}; fewer there in {fewer}", nodes.1, nodes.0);
+    if ops.1 > 0 {
+        outln!("simplified they have {} operations, here {}; fewer there in {fewer}", ops.1, ops.0);
     }
     for known in causes.known.iter().filter(|known| known.count > 0) {
         outln!("known    {}, {}", known.count, known.path.display());
@@ -95,7 +95,7 @@ pub(crate) fn sweep(
     Ok(Status::Findings)
 }
 
-/// The number of nodes that the engine's own simplified form has, and its text; 0 for movements.
+/// The number of operations of the engine's own simplified form, and its text; 0 for movements.
 fn simplified(case: &Case) -> (u64, String) {
     match case {
         Case::Expr(expr) => gradiff_check::simplified_form(expr),

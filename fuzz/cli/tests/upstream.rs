@@ -71,7 +71,7 @@ def expr(case):
     if "not" in json.dumps(case["expr"]):
         return {"skipped": "it has no not"}
     values = [value(case["expr"], point) for point in case["points"]]
-    return {"values": values, "bounds": [], "text": "as written", "nodes": 1}
+    return {"values": values, "bounds": [], "text": "as written", "ops": 1}
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -2,7 +2,7 @@
 //! changes nothing.
 
 use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable};
-use gradiff::rewrite::{Options, Trace, bounds, rewrite, symbolic};
+use gradiff::rewrite::{Options, Trace, bounds, late, rewrite, symbolic};
 use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary, Var};
 use gradiff_eval::scalar;
 use std::collections::HashMap;
@@ -124,10 +124,13 @@ pub(crate) fn simplified(graph: &UOp, fuel: Option<u64>, trace: &mut Trace) -> U
     rewrite(graph, &symbolic(), &options, trace)
 }
 
-/// Returns the number of nodes that an expression has after it is simplified, and their text.
+/// Returns the number of operations that an expression has after it is simplified, in the form
+/// that kernels compute, and the text of that form.
 pub fn simplified_form(case: &ExprCase) -> (u64, String) {
     let simple = simplified(&to_uop(case), None, &mut Trace::default());
-    (simple.toposort().len() as u64, short(&simple))
+    let last = rewrite(&simple, &late(), &Options::default(), &mut Trace::default());
+    let is_op = |node: &UOp| !matches!(node.op(), Op::Const | Op::DefineVar);
+    (last.toposort().iter().filter(|node| is_op(node)).count() as u64, short(&last))
 }
 
 /// Returns whether a graph has the value of the written expression at one point.

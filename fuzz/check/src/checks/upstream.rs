@@ -21,7 +21,7 @@ const SCRIPT_POINTS: usize = 4;
 /// The check of a case by a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Everything agrees. Of an expression, the number of nodes that are left, and their text.
+    /// Everything agrees. Of an expression, the number of operations that are left, and their text.
     Right(u64, String),
     /// It does not have what the case needs, for this reason.
     Skipped(String),
@@ -172,7 +172,7 @@ fn judged(case: &Case, answer: &Value) -> Answer {
         Case::Views(views) => view_agrees(views, answer).map(|()| (0, String::new())),
         Case::Expr(expr) => expr_agrees(expr, answer),
     };
-    found.map_or_else(Answer::Wrong, |(nodes, text)| Answer::Right(nodes, text))
+    found.map_or_else(Answer::Wrong, |(ops, text)| Answer::Right(ops, text))
 }
 
 // --- Shape trackers ---------------------------------------------------------------------------
@@ -271,7 +271,7 @@ impl Points<'_> {
     }
 }
 
-/// Compares values and bounds. Returns the number of nodes, and their text.
+/// Compares values and bounds. Returns the number of operations, and their text.
 fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<(u64, String), String> {
     let values = answer["values"].as_array().ok_or("an answer without values")?;
     let points = Points::of(case);
@@ -280,5 +280,5 @@ fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<(u64, String), String>
     }
     (0..values.len()).try_for_each(|number| points.agree(answer, number))?;
     let text = answer["text"].as_str().unwrap_or("?");
-    Ok((answer["nodes"].as_u64().unwrap_or(0), text.to_string()))
+    Ok((answer["ops"].as_u64().unwrap_or(0), text.to_string()))
 }
