@@ -113,7 +113,7 @@ fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
 }
 
 /// Number of programs within which most faults are found.
-const FEW: u64 = 2048;
+const FEW: u64 = 4096;
 
 #[test]
 fn planted_faults_are_found_minimised_and_blamed() {

@@ -279,8 +279,13 @@ impl<'a, C: Choices> Builder<'a, C> {
         if !self.has_room(1) {
             return None;
         }
+        self.on(value, |builder| builder.apply(op))
+    }
+
+    /// Draws with this value as the first source, if it is accepted.
+    pub(crate) fn on<T>(&mut self, value: ValueId, draw: impl FnOnce(&mut Self) -> T) -> T {
         self.focus = Some(value);
-        let found = self.apply(op);
+        let found = draw(self);
         self.focus = None;
         found
     }

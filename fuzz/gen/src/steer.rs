@@ -88,7 +88,7 @@ fn rare_pair(number: usize) -> (Feature, Feature) {
 }
 
 /// A state of a program under construction, to roll back to.
-struct Checkpoint {
+pub(crate) struct Checkpoint {
     count: usize,
     used: Vec<bool>,
 }
@@ -131,11 +131,11 @@ impl<C: Choices> Builder<'_, C> {
         None
     }
 
-    fn checkpoint(&self) -> Checkpoint {
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
         Checkpoint { count: self.statements.len(), used: self.used.clone() }
     }
 
-    fn roll_back(&mut self, checkpoint: Checkpoint) {
+    pub(crate) fn roll_back(&mut self, checkpoint: Checkpoint) {
         self.statements.truncate(checkpoint.count);
         self.types.truncate(checkpoint.count);
         self.facts.truncate(checkpoint.count);

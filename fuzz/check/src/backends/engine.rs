@@ -686,15 +686,14 @@ impl EngineBackend {
 /// The array of the bytes that were read from a tensor.
 ///
 /// # Errors
-/// There are not as many bytes as the tensor has.
+/// There are not as many bytes as the tensor has, or a bool is neither 0 nor 1.
 pub(crate) fn array(tensor: &Tensor, bytes: &[u8]) -> Result<Array, String> {
     let dtype = DType::from_name(tensor.dtype().name()).ok_or("an unknown dtype")?;
     let shape = tensor.shape().iter().map(|size| *size as usize).collect();
-    Array::from_bytes(dtype, shape, bytes).ok_or(format!(
-        "{} bytes for {:?}",
-        bytes.len(),
-        tensor.shape()
-    ))
+    Array::from_bytes(dtype, shape, bytes).ok_or_else(|| {
+        let (name, shape) = (dtype.name(), tensor.shape());
+        format!("{name}{shape:?} has {} bytes, or a bool is neither 0 nor 1", bytes.len())
+    })
 }
 
 /// The options of a backend; the default ones if there is no backend of this name, or its device is
@@ -776,6 +775,9 @@ fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
+/// What is said of an element that is neither true nor false.
+pub(crate) const NO_BOOL: &str = " is a bool of the byte";
+
 /// Runs a compiled kernel and reads the array of the first slot and of each slot that it stores to.
 pub(crate) fn run_compiled(
     compiled: &dyn Executable,
@@ -807,6 +809,13 @@ pub(crate) fn run_compiled(
             continue;
         }
         let bytes = arrays[slot].read().map_err(|error| error.to_string())?;
+        let is_wrong = |byte: &u8| dtype == gradiff::DType::Bool && *byte > 1;
+        if let Some(at) = bytes.iter().position(is_wrong) {
+            return Err(format!(
+                "element {at} of output {slot} is a bool of the byte {}",
+                bytes[at]
+            ));
+        }
         memories[slot] = bytes
             .chunks_exact(dtype.size_bytes())
             .map(|bytes| {

@@ -1,8 +1,8 @@
 //! Calls of the engine's methods by the statements of the method table.
 
 use gradiff::{
-    Axes, Conv, Error, Index, Indexing, Interpolation, Keccak, Pool, Reduction, Scattered, Tensor,
-    keepdim,
+    Axes, Conv, DType, Error, Index, Indexing, Interpolation, Keccak, Pool, Reduction, Scattered,
+    Tensor, keepdim,
 };
 use gradiff_corpus::{Arg, Args, Literal, Method};
 
@@ -159,7 +159,8 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         }
         Method::NllLoss => {
             let weight = srcs.get(2).copied();
-            x.nll_loss(srcs[1], weight, ignored_class(args.int(0)), reduction(1))
+            let ignored = ignored_class(args.int(0), srcs[1].dtype());
+            x.nll_loss(srcs[1], weight, ignored, reduction(1))
         }
         Method::BinaryCrossEntropy => x.binary_crossentropy(srcs[1], reduction(0)),
         Method::BinaryCrossEntropyLogits => x.binary_crossentropy_logits(srcs[1], reduction(0)),
@@ -261,10 +262,10 @@ pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
     (format!("{left} -> {right}"), sizes)
 }
 
-/// The class that is ignored; the largest integer, which is out of range as any other is that no
-/// sample has, stands for none.
-pub(crate) fn ignored_class(class: i64) -> Option<i64> {
-    (class != i64::MAX).then_some(class)
+/// The class that is ignored; the largest one stands for none if no sample of the dtype has it.
+pub(crate) fn ignored_class(class: i64, dtype: DType) -> Option<i64> {
+    let is_possible = dtype.int_range().is_some_and(|(_, last)| i128::from(class) <= last);
+    (class != i64::MAX || is_possible).then_some(class)
 }
 
 fn scattered(word: &str) -> Scattered {

@@ -12,6 +12,7 @@ use gradiff_corpus::{
 
 use gradiff_oracle::{Element, Expected};
 
+use crate::backends::{methods, translate};
 use crate::{Blame, Failure};
 
 /// A failing program, minimised, and what is known about it.
@@ -293,7 +294,8 @@ fn rust_call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType
         match arg {
             Arg::Flag(keepdim) if *name == "keepdim" => is_kept = *keepdim,
             Arg::Int(value) if method == Method::NllLoss => {
-                list.push(format!("{:?}", crate::backends::methods::ignored_class(*value)));
+                let classes = translate::dtype(types[srcs[1].0 as usize].dtype);
+                list.push(format!("{:?}", methods::ignored_class(*value, classes)));
             }
             Arg::Int(value) => list.push(value.to_string()),
             Arg::Ints(values) => list.push(format!("&{values:?}")),

@@ -18,7 +18,7 @@ use gradiff_check::{Crate, device_of};
 use serde_json::{Value, json};
 
 /// Number of programs within which a hunt finds most faults.
-const PROGRAMS: u64 = 2048;
+const PROGRAMS: u64 = 4096;
 
 /// A known mistake that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -274,8 +274,8 @@ mod tests {
             ("why: 1\n", 3, "no key is called why"),
             ("backends: jit,abacus\n", 3, "no backend is called abacus"),
             ("backends: jit\nbackends: jit\n", 4, "twice"),
-            ("programs: many\n", 3, "above 2048"),
-            ("programs: 2048\n", 3, "above 2048"),
+            ("programs: many\n", 3, "above 4096"),
+            ("programs: 4096\n", 3, "above 4096"),
             ("by: luck\n", 3, "`views` or `canaries`"),
             ("file: a.rs\nbefore: 1\n    2\nafter:\n", 4, "not both"),
             ("", 2, "`before:` is missing"),

@@ -109,7 +109,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Adds data from -1 to 1, in fractions or not.
-    fn fresh_unit(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
+    pub(super) fn fresh_unit(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
         if !self.has_room(1) {
             return None;
         }

@@ -19,7 +19,7 @@ mod selection;
 mod statistics;
 mod windows;
 
-use gradiff_corpus::{Arg, Method, Statement, ValueId};
+use gradiff_corpus::{Arg, DType, Method, Statement, ValueId};
 
 use crate::fact::Fact;
 use crate::programs::Builder;
@@ -59,6 +59,32 @@ impl<C: Choices> Builder<'_, C> {
             }
             _ => self.choices.pick(&Method::ALL),
         };
+        self.draw_method(method).or_else(|| self.draw_with_data(method))
+    }
+
+    /// Adds small floats and the method on them. Returns `None`, and adds nothing, if the method
+    /// takes no such data either.
+    fn draw_with_data(&mut self, method: Method) -> Option<ValueId> {
+        if !self.policy.inexact || !self.has_room(2) {
+            return None;
+        }
+        let is_drawn = |dtype: &DType| dtype.is_float() && self.lane.uses(*dtype);
+        let floats: Vec<DType> = self.config.dtypes.iter().copied().filter(is_drawn).collect();
+        if floats.is_empty() {
+            return None;
+        }
+        let dtype = self.choices.pick(&floats);
+        let checkpoint = self.checkpoint();
+        let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+        let data = self.fresh_unit(dtype, &shape)?;
+        let result = self.on(data, |builder| builder.draw_method(method));
+        if result.is_none() {
+            self.roll_back(checkpoint);
+        }
+        result
+    }
+
+    fn draw_method(&mut self, method: Method) -> Option<ValueId> {
         match method {
             Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
             Method::Min => self.draw_smallest(),
