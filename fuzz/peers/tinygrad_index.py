@@ -310,8 +310,9 @@ def simplified(case):
     # Indices without a type have bounds that no i64 has.
     bounds = [[min(max(int(getattr(node, side)), -1 << 63), (1 << 63) - 1) for side in (low, high)]
               for node in (root, simple)]
+    ops = {id(node) for node in order(simple) if is_op(node)}
     return {"values": evaluate(simple, columns, len(points)).tolist(), "bounds": bounds,
-            "text": text(simple)[:300], "ops": len({id(node) for node in order(simple) if is_op(node)})}
+            "text": text(simple)[:300], "ops": len(ops)}
 
 
 def each(function):

@@ -811,10 +811,7 @@ pub(crate) fn run_compiled(
         let bytes = arrays[slot].read().map_err(|error| error.to_string())?;
         let is_wrong = |byte: &u8| dtype == gradiff::DType::Bool && *byte > 1;
         if let Some(at) = bytes.iter().position(is_wrong) {
-            return Err(format!(
-                "element {at} of output {slot} is a bool of the byte {}",
-                bytes[at]
-            ));
+            return Err(format!("element {at} of output {slot}{NO_BOOL} {}", bytes[at]));
         }
         memories[slot] = bytes
             .chunks_exact(dtype.size_bytes())
