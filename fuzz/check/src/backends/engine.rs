@@ -775,7 +775,7 @@ fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// What is said of an element that is neither true nor false.
+/// The words about an element that is neither true nor false.
 pub(crate) const NO_BOOL: &str = " is a bool of the byte";
 
 /// Runs a compiled kernel and reads the array of the first slot and of each slot that it stores to.
