@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_file_has_a_head_and_edits() {
         let text = "# why\ncrate: kernel\ndescription: One is two.\nby: views\n\
-                    backends: jit, c/opts:4\nprograms: 4096\n\n\
+                    backends: jit, c/opts:4\nprograms: 8192\n\n\
                     file: engine/a.rs\n\
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(fault.description, "One is two.");
         assert_eq!(
             (fault.backends, fault.programs),
-            (["jit", "c/opts:4"].map(String::from).into(), 4096)
+            (["jit", "c/opts:4"].map(String::from).into(), 8192)
         );
         let edit = |file: &str, before: &str, after: &str, line| Edit {
             file: file.to_string(),
