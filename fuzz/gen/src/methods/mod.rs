@@ -19,7 +19,7 @@ mod selection;
 mod statistics;
 mod windows;
 
-use gradiff_corpus::{Arg, DType, Method, Statement, ValueId};
+use gradiff_corpus::{Arg, DType, Method, Statement, TensorType, ValueId};
 
 use crate::fact::Fact;
 use crate::programs::Builder;
@@ -78,6 +78,11 @@ impl<C: Choices> Builder<'_, C> {
         let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
         let data = self.fresh_unit(dtype, &shape)?;
         let result = self.on(data, |builder| builder.draw_method(method));
+        let fits = |tensor: &TensorType| {
+            tensor.shape.len() <= self.config.max_rank.max(1)
+                && tensor.count() <= self.config.max_large_elements
+        };
+        let result = result.filter(|_| self.types[data.0 as usize..].iter().all(fits));
         if result.is_none() {
             self.roll_back(checkpoint);
         }
