@@ -59,7 +59,22 @@ impl<C: Choices> Builder<'_, C> {
             }
             _ => self.choices.pick(&Method::ALL),
         };
-        self.draw_method(method).or_else(|| self.draw_with_data(method))
+        let checkpoint = self.checkpoint();
+        let start = self.statements.len();
+        let found = self.draw_method(method).or_else(|| self.draw_with_data(method))?;
+        if self.keeps_limits(start) {
+            return Some(found);
+        }
+        self.roll_back(checkpoint);
+        None
+    }
+
+    /// Returns whether the program, with the values from `start` on, is within its limits.
+    fn keeps_limits(&self, start: usize) -> bool {
+        let fits = |tensor: &TensorType| {
+            tensor.shape.len() <= self.config.max_rank.max(1) && tensor.count() <= self.limit
+        };
+        self.has_room(0) && self.types[start..].iter().all(fits)
     }
 
     /// Adds small floats and the method on them. Returns `None`, and adds nothing, if the method
@@ -78,11 +93,6 @@ impl<C: Choices> Builder<'_, C> {
         let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
         let data = self.fresh_unit(dtype, &shape)?;
         let result = self.on(data, |builder| builder.draw_method(method));
-        let fits = |tensor: &TensorType| {
-            tensor.shape.len() <= self.config.max_rank.max(1)
-                && tensor.count() <= self.config.max_large_elements
-        };
-        let result = result.filter(|_| self.types[data.0 as usize..].iter().all(fits));
         if result.is_none() {
             self.roll_back(checkpoint);
         }
