@@ -76,7 +76,8 @@ pub(crate) enum Command {
     ///   skipped           programs that cannot be judged on a backend, with the reason
     ///
     /// Files, in the folder of --findings:
-    ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, Rust test, tinygrad script
+    ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, and a Rust test or a script
+    ///                              for the peer that is wrong
     ///   death-HASH.sequence        programs that kill a worker if run in turn, but not alone
     ///   raw/                       failing programs as generated: each is written before it is
     ///                              examined, and removed once it is saved in a smaller form

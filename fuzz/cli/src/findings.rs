@@ -1,4 +1,4 @@
-//! Findings of a run: minimises failures, recognises duplicates, writes three files for each.
+//! Findings of a run: minimises failures, recognises duplicates, writes the files of each.
 //!
 //! A failure is first written as it is, to the folder `raw`, and removed from there once it is
 //! saved in a smaller form: whatever ends this process, nothing is lost.

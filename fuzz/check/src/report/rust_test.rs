@@ -1,0 +1,348 @@
+//! Writes a finding as a Rust test: the program as calls of `gradiff::Tensor`, and the elements that
+//! the oracle knows to the bit.
+
+use gradiff_corpus::{
+    Arg, Args, Arity, BinaryOp, DType, Index, Literal, Method, Operand, Statement, TensorType,
+    ValueId, fill,
+};
+use gradiff_oracle::{Element, Expected};
+
+use super::Finding;
+use crate::backends::{methods, translate};
+
+/// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
+/// that the oracle expects.
+pub(super) fn rust_test(finding: &Finding) -> String {
+    let mut text = format!(
+        "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
+         Result<(), Box<dyn std::error::Error>> {{\n",
+        finding.story(),
+        finding.stem().replace('-', "_")
+    );
+    let device = finding.failure.backend.split(['/', ',']).next().unwrap_or("interp");
+    text += &format!("    let engine = Engine::new({device:?})?;\n");
+    let types = finding.program.typing().unwrap_or_default();
+    for (number, statement) in finding.program.statements.iter().enumerate() {
+        text += &format!("    let v{number} = {};\n", expression(statement, &types));
+        if let Statement::Realize { .. } = statement {
+            text += &format!("    run(&engine, &[&v{number}])?;\n");
+        }
+    }
+    let names: Vec<String> =
+        finding.program.outputs.iter().map(|id| format!("&v{}", id.0)).collect();
+    text += &format!("    run(&engine, &[{}])?;\n", names.join(", "));
+    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
+    for (expected, id) in expected.iter().zip(&finding.program.outputs) {
+        text += &comparison(expected, id.0);
+    }
+    text + "    Ok(())\n}\n" + RUN
+}
+
+/// Text of a helper that computes whole plans, as backends do, also tensors that `realize` would
+/// take as computed.
+const RUN: &str = "
+fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
+    let mut plans = [engine.plan(tensors)?];
+    engine.compile(&mut plans)?;
+    engine.run(&plans[0])
+}
+";
+
+/// Compares the elements of one output that are known to the bit; the others become comments.
+fn comparison(expected: &Expected, value: u32) -> String {
+    let size = expected.dtype.size_bytes();
+    let mut text = format!("    let found = v{value}.to_bytes()?;\n");
+    text += "    let expected: &[(usize, u64)] = &[\n";
+    for (index, element) in expected.elements().enumerate() {
+        let words = element.describe(expected.dtype);
+        match element {
+            Element::Exact(bits) => text += &format!("        ({index}, {bits:#x}), // {words}\n"),
+            _ => text += &format!("        // {index}: {words}\n"),
+        }
+    }
+    text + &format!(
+        "    ];\n    for (index, bits) in expected {{\n        let found = \
+         &found[index * {size}..][..{size}];\n        assert_eq!(found, \
+         &bits.to_le_bytes()[..{size}], \"element {{index}} of v{value}\");\n    }}\n"
+    )
+}
+
+fn expression(statement: &Statement, types: &[TensorType]) -> String {
+    let dtype = |dtype: DType| format!("DType::{dtype:?}");
+    let list = |axes: &[usize]| format!("&{axes:?}");
+    let pairs = |pairs: &[(usize, usize)]| format!("&{pairs:?}");
+    let operand = |operand: &Operand| match operand {
+        Operand::Value(ValueId(id)) => format!("&v{id}"),
+        Operand::Literal(literal) => scalar(literal),
+    };
+    match statement {
+        Statement::Input { dtype: of, shape, fill: data } => format!(
+            "Tensor::from_bytes({}, {}, &{:?})?",
+            dtype(*of),
+            list(shape),
+            fill(*of, shape, data).to_bytes()
+        ),
+        Statement::Const { dtype: of, shape, value } => {
+            format!("Tensor::full({}, {}, {})?", dtype(*of), list(shape), scalar(value))
+        }
+        Statement::Arange { dtype: of, start, step, count } => {
+            format!("Tensor::arange({}, {start}, {step}, {count})?", dtype(*of))
+        }
+        Statement::Unary { op, src } => format!("v{}.{}()?", src.0, op.name()),
+        Statement::Binary { op, srcs: [x, y] } => {
+            let first = match x {
+                Operand::Value(ValueId(id)) => format!("v{id}"),
+                Operand::Literal(literal) => {
+                    let of = dtype(common(&[*x, *y], types));
+                    format!("Tensor::scalar({of}, {})?", scalar(literal))
+                }
+            };
+            format!("{first}.{}({})?", binary_method(*op), operand(y))
+        }
+        Statement::Where { srcs: [c, x, y] } => {
+            format!("Tensor::select({}, {}, {})?", operand(c), operand(x), operand(y))
+        }
+        Statement::MulAcc { srcs } => {
+            let [x, y, z] = srcs.map(|src| operand(&src));
+            format!("Tensor::multiply_accumulate({x}, {y}, {z})?")
+        }
+        Statement::Cast { src, dtype: to } => format!("v{}.cast({})?", src.0, dtype(*to)),
+        Statement::Bitcast { src, dtype: to } => format!("v{}.bitcast({})?", src.0, dtype(*to)),
+        Statement::Reduce { op, src, axes } => {
+            format!("v{}.{}(gradiff::keepdim({}))?", src.0, op.name(), list(axes))
+        }
+        Statement::Reshape { src, shape } => format!("v{}.reshape({})?", src.0, list(shape)),
+        Statement::Permute { src, axes } => format!("v{}.permute({})?", src.0, list(axes)),
+        Statement::Expand { src, shape } => format!("v{}.expand({})?", src.0, list(shape)),
+        Statement::Pad { src, pads, value } => {
+            format!("v{}.pad({}, {})?", src.0, pairs(pads), scalar(value))
+        }
+        Statement::Shrink { src, ranges } => format!("v{}.shrink({})?", src.0, pairs(ranges)),
+        Statement::Flip { src, axes } => format!("v{}.flip({})?", src.0, list(axes)),
+        Statement::Cat { srcs, axis } => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("&v{}", src.0)).collect();
+            format!("Tensor::cat(&[{}], {axis})?", srcs.join(", "))
+        }
+        Statement::Gather { src, axis, index } => {
+            format!("v{}.gather({axis}, &v{})?", src.0, index.0)
+        }
+        Statement::Method { method, srcs, args } => call(*method, srcs, args, types),
+        Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
+        Statement::Realize { src } => format!("v{}.clone()", src.0),
+        Statement::Detach { src } => format!("v{}.detach()", src.0),
+        Statement::Gradient { of, wrt } => {
+            format!("v{}.sum(..)?.gradient(&[&v{}])?.remove(0)", of.0, wrt.0)
+        }
+    }
+}
+
+/// The call of a method: sources, then arguments, in the order of the table.
+fn call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> String {
+    let row = method.row();
+    let mut list: Vec<String> = match row.arity {
+        Arity::Exactly(_) => srcs.iter().skip(1).map(|src| format!("&v{}", src.0)).collect(),
+        Arity::Between(_, limit) => {
+            let srcs = (1..limit).map(|number| srcs.get(number));
+            let name = |src: &ValueId| format!("&v{}", src.0);
+            srcs.map(|src| src.map_or("None".to_string(), name)).collect()
+        }
+        Arity::List => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("&v{}", src.0)).collect();
+            vec![format!("&[{}]", srcs.join(", "))]
+        }
+    };
+    let mut is_kept = false;
+    let mut options = default_options(method).map(str::to_string);
+    for ((name, _), arg) in row.parameters.iter().zip(args) {
+        if let Some(options) = &mut options {
+            *options = match arg {
+                Arg::Ints(values) if options.ends_with("::new") => {
+                    format!("{options}(&{values:?})")
+                }
+                Arg::Ints(values) => format!("{options}.{name}(&{values:?})"),
+                Arg::Int(value) => format!("{options}.{name}({value})"),
+                Arg::Flag(value) => format!("{options}.{name}({value})"),
+                Arg::Number(_) | Arg::DType(_) | Arg::Word(_) | Arg::Indices(_) => {
+                    format!("{options}.{name}({arg:?})")
+                }
+            };
+            continue;
+        }
+        match arg {
+            Arg::Flag(keepdim) if *name == "keepdim" => is_kept = *keepdim,
+            Arg::Int(value) if method == Method::NllLoss => {
+                let classes = translate::dtype(types[srcs[1].0 as usize].dtype);
+                list.push(format!("{:?}", methods::ignored_class(*value, classes)));
+            }
+            Arg::Int(value) => list.push(value.to_string()),
+            Arg::Ints(values) => list.push(format!("&{values:?}")),
+            Arg::Flag(value) => list.push(value.to_string()),
+            Arg::Number(value) if *name == "label_smoothing" => list.push(float(value)),
+            Arg::Number(value) => list.push(scalar(value)),
+            Arg::DType(dtype) => list.push(format!("DType::{dtype:?}")),
+            Arg::Word(word) => list.push(enum_variant(name, word)),
+            // After the value that `set` assigns.
+            Arg::Indices(indices) => {
+                let named = srcs.len() - indices.iter().filter(|i| **i == Index::Source).count();
+                list = vec![index_list(indices, &srcs[named..])];
+                list.extend(srcs[1..named].iter().map(|src| format!("&v{}", src.0)));
+            }
+        }
+    }
+    if is_kept {
+        list[0] = format!("gradiff::keepdim({})", list[0]);
+    }
+    list.extend(options.map(|options| format!("&{options}")));
+    let mut part = String::new();
+    match method {
+        Method::Slice | Method::PadReflect | Method::PadReplicate | Method::PadCircular => {
+            list = vec![tuples(args)];
+        }
+        Method::AssignSlice => list = vec![tuples(args), list.remove(0)],
+        Method::Einsum => list = vec![quoted_formula(srcs, args, types), list.swap_remove(0)],
+        Method::ScaledDotProductAttention => {
+            let srcs = (1..4).map(|number| srcs.get(number).map(|src| format!("&v{}", src.0)));
+            let srcs = srcs.map(|src| src.unwrap_or("None".to_string()));
+            let flag = list.pop().expect("the flag is the last argument");
+            list = srcs.chain(["0.0".to_string(), flag]).collect();
+        }
+        Method::Split | Method::Chunk | Method::Meshgrid => {
+            let number = list.pop().expect("the number of a part is the last argument");
+            part = format!("[{number}].clone()");
+        }
+        Method::Topk => part = ".0".to_string(),
+        Method::TopkIndices | Method::MaxPool2dIndices => part = ".1".to_string(),
+        Method::QrQ => part = ".0".to_string(),
+        Method::QrR => part = ".1".to_string(),
+        Method::NewtonSchulz => {
+            let factor = |number| float(&Args(args).number(number));
+            let factors = format!("&[{}, {}, {}]", factor(1), factor(2), factor(3));
+            list = vec![Args(args).int(0).to_string(), factors, factor(4)];
+        }
+        Method::Rearrange => {
+            let (formula, sizes) = crate::backends::methods::rearrangement(Args(args));
+            list = vec![format!("{formula:?}"), format!("&{sizes:?}")];
+        }
+        _ => {}
+    }
+    let receiver = match (row.arity, srcs) {
+        // Later statements have the tensor as it was.
+        (_, [first, ..]) if method.is_in_place() => format!("v{}.detach().", first.0),
+        (_, [first, ..]) if matches!(method, Method::Get | Method::ScaledDotProductAttention) => {
+            format!("v{}.", first.0)
+        }
+        (Arity::Exactly(_) | Arity::Between(..), [first, ..]) => format!("v{}.", first.0),
+        _ => "Tensor::".to_string(),
+    };
+    format!("{receiver}{}({})?{part}", method_name(method), list.join(", "))
+}
+
+/// The formula of `einsum`, as a string literal.
+fn quoted_formula(srcs: &[ValueId], args: &[Arg], types: &[TensorType]) -> String {
+    let ranks = srcs.iter().map(|src| types[src.0 as usize].shape.len());
+    let args = Args(args);
+    format!("{:?}", crate::backends::methods::formula(ranks, args.ints(0), args.ints(1)))
+}
+
+/// Indices as a vector, with the values that are sources.
+fn index_list(indices: &[Index], sources: &[ValueId]) -> String {
+    let mut sources = sources.iter();
+    let index = |index: &Index| match index {
+        Index::Position(position) => format!("gradiff::Index::from({position})"),
+        Index::Slice { .. } => format!("gradiff::Index::{index:?}"),
+        Index::NewAxis | Index::Ellipsis => format!("gradiff::Index::{index:?}"),
+        Index::Source => {
+            let source = sources.next().map_or(0, |source| source.0);
+            format!("gradiff::Index::from(&v{source})")
+        }
+    };
+    format!("vec![{}]", indices.iter().map(index).collect::<Vec<_>>().join(", "))
+}
+
+/// The variant of an enum of the engine that a word means.
+fn enum_variant(parameter: &str, word: &str) -> String {
+    let kind = match parameter {
+        "reduction" => "Reduction",
+        "mode" => "Interpolation",
+        "indexing" => "Indexing",
+        "function" => "Keccak",
+        _ => "Scattered",
+    };
+    let capitalised = |part: &str| part[..1].to_uppercase() + &part[1..];
+    let mut variant = String::new();
+    for part in word.split('_') {
+        let are_numbers = variant.ends_with(char::is_numeric) && part.starts_with(char::is_numeric);
+        variant.push_str(if are_numbers { "_" } else { "" });
+        variant.push_str(&capitalised(part));
+    }
+    format!("gradiff::{kind}::{variant}")
+}
+
+/// Lists of one length as a list of tuples.
+fn tuples(args: &[Arg]) -> String {
+    let lists: Vec<&[i64]> = (0..args.len()).map(|number| Args(args).ints(number)).collect();
+    let tuple = |at: usize| {
+        let parts: Vec<String> = lists.iter().map(|list| list[at].to_string()).collect();
+        format!("({})", parts.join(", "))
+    };
+    let count = lists.first().map_or(0, |list| list.len());
+    format!("&[{}]", (0..count).map(tuple).collect::<Vec<_>>().join(", "))
+}
+
+/// The start of the value that holds the options of a method, whose setters are the parameters.
+fn default_options(method: Method) -> Option<&'static str> {
+    match method {
+        Method::Conv2d | Method::ConvTranspose2d => Some("gradiff::Conv::default()"),
+        Method::MaxPool2d | Method::MaxPool2dIndices | Method::AvgPool2d => {
+            Some("gradiff::Pool::new")
+        }
+        _ => None,
+    }
+}
+
+/// The name of a method of `Tensor`, which that of an operation of programs may forbid there.
+fn method_name(method: Method) -> &'static str {
+    match method {
+        Method::Min => "min",
+        Method::TopkIndices => "topk",
+        Method::QrQ | Method::QrR => "qr",
+        Method::MaxPool2dIndices => "max_pool2d_with_indices",
+        _ => method.row().name,
+    }
+}
+
+fn float(literal: &Literal) -> String {
+    match literal {
+        Literal::Bool(value) => u8::from(*value).to_string(),
+        Literal::Int(value) => format!("{value}.0"),
+        Literal::Float(value) => format!("{value:?}"),
+    }
+}
+
+fn scalar(literal: &Literal) -> String {
+    match literal {
+        Literal::Bool(value) => format!("Scalar::Bool({value})"),
+        Literal::Int(value) => format!("Scalar::Int({value})"),
+        Literal::Float(value) => {
+            format!("Scalar::Float(f64::from_bits({:#x}))", value.to_bits())
+        }
+    }
+}
+
+/// Returns the method of `Tensor` for an op; `max` and `min` are reductions there.
+fn binary_method(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Max => "maximum",
+        BinaryOp::Min => "minimum",
+        _ => op.name(),
+    }
+}
+
+/// The promoted dtype of the values among the operands, which literals take.
+fn common(srcs: &[Operand], types: &[TensorType]) -> DType {
+    let values = srcs.iter().filter_map(|src| match src {
+        Operand::Value(id) => Some(types[id.0 as usize].dtype),
+        Operand::Literal(_) => None,
+    });
+    values.reduce(gradiff_corpus::promote).unwrap_or(DType::F32)
+}
