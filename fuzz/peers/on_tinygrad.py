@@ -1,4 +1,5 @@
-"""tinygrad as a peer, 0.8 and later. Its device is the CPU unless its own variables choose another.
+"""tinygrad as a peer, 0.8 and later, on the device that DEVICE names. The CPU is its default: there,
+tinygrad's own variables may choose another one.
 
 Not promised there, so not judged: division by zero, which is undefined in the C that it writes, and
 signs of zeros. Its own tests (test/test_dtype_alu.py) expect that integers of all types wrap.
@@ -6,22 +7,31 @@ signs of zeros. Its own tests (test/test_dtype_alu.py) expect that integers of a
 
 import os
 
-if not any(name in os.environ for name in ("CPU", "CLANG", "PYTHON", "LLVM", "GPU", "DEV")):
-    os.environ["CPU"] = os.environ["CLANG"] = "1"
-    os.environ["DEV"] = "CPU"
-# Nothing is taken from an earlier run, and no further processes compile.
-os.environ.setdefault("CACHELEVEL", "0")
-os.environ.setdefault("PARALLEL", "0")
-
-import tinygrad
-from tinygrad import Device, Tensor, dtypes
-
 try:
     from importlib.metadata import version
     VERSION = version("tinygrad")
 except Exception:
     VERSION = "99 of a checkout"
 NUMBERS = [int(part) for part in VERSION.split()[0].split(".") if part.isdigit()]
+
+# Versions choose their device by a variable of its name, or by DEV.
+CHOSEN = {
+    "CPU": {"DEV": "CPU"} if NUMBERS >= [0, 11] else {"CPU": "1", "CLANG": "1"},
+    "LLVM": {"DEV": "CPU:LLVM"} if NUMBERS >= [0, 13] else
+            {"DEV": "CPU", "CPU_LLVM": "1"} if NUMBERS >= [0, 12] else {"LLVM": "1"},
+    "PYTHON": {"DEV": "PYTHON"} if NUMBERS >= [0, 11] else {"PYTHON": "1"},
+}[DEVICE]
+CHOOSING = ("CPU", "CLANG", "PYTHON", "LLVM", "CPU_LLVM", "GPU", "DEV")
+if DEVICE != "CPU" or not any(name in os.environ for name in CHOOSING):
+    for name in CHOOSING:
+        os.environ.pop(name, None)
+    os.environ.update(CHOSEN)
+# Nothing is taken from an earlier run, and no further processes compile.
+os.environ.setdefault("CACHELEVEL", "0")
+os.environ.setdefault("PARALLEL", "0")
+
+import tinygrad
+from tinygrad import Device, Tensor, dtypes
 
 
 def pad(adapter, statement, operands, types):
@@ -82,7 +92,8 @@ class TinyGrad(Adapter):
     if Device.DEFAULT == "PYTHON" and sys.version_info < (3, 12):
         # Its memory is a memoryview, which has no 16-bit floats there.
         DTYPES.pop("f16")
-    PRELUDE = (
+    # A script runs on the device that tinygrad chooses if that is as good.
+    PRELUDE = ("" if DEVICE == "CPU" else f"import os; os.environ.update({CHOSEN})\n") + ((
         "from tinygrad import Tensor, dtypes\n"
         "def bits(dtype, shape, data): "
         "return Tensor(bytes.fromhex(data), dtype=dtype).reshape(shape)\n"
@@ -90,7 +101,7 @@ class TinyGrad(Adapter):
         "import numpy as np\n"
         "from tinygrad import Tensor, dtypes\n"
         "def bits(dtype, shape, data): "
-        "return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n")
+        "return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n"))
     CAST = "{0}.cast({dtype})"
     COUNT = "Tensor.arange({0}, dtype=dtypes.int64)"
     OPS = {

@@ -332,7 +332,8 @@ pub(crate) enum Command {
     /// the protocol of fuzz/peers/README.md.
     ///
     /// `numpy` is what GRADIFF_PYTHON has, or else what was installed here without a version, or
-    /// else what python3 has; `tinygrad@0.10.2` is a version that was installed here.
+    /// else what python3 has; `tinygrad@0.10.2` is a version that was installed here, and
+    /// `tinygrad-python@0.10.2` the same one on another device.
     ///
     /// Examples:
     ///   gradiff peers install numpy tinygrad==0.10.2

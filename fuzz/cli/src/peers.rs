@@ -77,9 +77,9 @@ fn chosen(package: &str) -> Result<(&'static PeerRow, Option<&str>), Failure> {
 }
 
 fn install(row: &PeerRow, version: Option<&str>) -> Result<(), Failure> {
-    let folder = environment(row.name, version);
-    let package =
-        version.map_or(row.name.to_string(), |version| format!("{}=={version}", row.name));
+    let folder = environment(row.package(), version);
+    let package = row.package();
+    let package = version.map_or(package.to_string(), |version| format!("{package}=={version}"));
     let python = folder.join("bin/python");
     if !python.exists() {
         outln!("python3 -m venv {}", folder.display());

@@ -69,11 +69,21 @@ pub const PEERS: &[PeerRow] = &[
         story: "tinygrad on its device CPU or CLANG",
         packages: &["numpy"],
         modules: &[],
-        adapter: &[
-            include_str!("../../../peers/on_tinygrad.py"),
-            include_str!("../../../peers/tinygrad_index.py"),
-            include_str!("../../../peers/tinygrad_kernels.py"),
-        ],
+        adapter: &["DEVICE = 'CPU'", TINYGRAD, TINYGRAD_INDEX, TINYGRAD_KERNELS],
+    },
+    PeerRow {
+        name: "tinygrad-llvm",
+        story: "tinygrad on the CPU by LLVM (from 0.10.1; needs libLLVM)",
+        packages: &["numpy"],
+        modules: &[],
+        adapter: &["DEVICE = 'LLVM'", TINYGRAD, TINYGRAD_INDEX, TINYGRAD_KERNELS],
+    },
+    PeerRow {
+        name: "tinygrad-python",
+        story: "tinygrad on its device PYTHON, which interprets uops",
+        packages: &["numpy"],
+        modules: &[],
+        adapter: &["DEVICE = 'PYTHON'", TINYGRAD, TINYGRAD_INDEX, TINYGRAD_KERNELS],
     },
     PeerRow {
         name: "onnxruntime",
@@ -107,6 +117,9 @@ const DEFINITIONS: (&str, &str) =
     ("numpy_definitions", include_str!("../../../peers/numpy_definitions.py"));
 const NUMPY: &str = include_str!("../../../peers/on_numpy.py");
 const TORCH: &str = include_str!("../../../peers/on_torch.py");
+const TINYGRAD: &str = include_str!("../../../peers/on_tinygrad.py");
+const TINYGRAD_INDEX: &str = include_str!("../../../peers/tinygrad_index.py");
+const TINYGRAD_KERNELS: &str = include_str!("../../../peers/tinygrad_kernels.py");
 
 /// The part that all adapters share.
 const ADAPTERS: &str = include_str!("../../../peers/peer.py");

@@ -48,8 +48,8 @@ impl Finding {
     }
 }
 
-/// The files of a finding, each as the ending of its name and its text: the case, and a Rust test or
-/// a script for the peer that is wrong.
+/// The files of a finding, each as the ending of its name and its text: the case, and a Rust test
+/// or a script for the peer that is wrong.
 pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     let case = ("case", finding.case_text());
     match program_script(&finding.failure.backend, &finding.program) {

@@ -1,5 +1,5 @@
-//! Writes a finding as a Rust test: the program as calls of `gradiff::Tensor`, and the elements that
-//! the oracle knows to the bit.
+//! Writes a finding as a Rust test: the program as calls of `gradiff::Tensor`, and the elements
+//! that the oracle knows to the bit.
 
 use gradiff_corpus::{
     Arg, Args, Arity, BinaryOp, DType, Index, Literal, Method, Operand, Statement, TensorType,
