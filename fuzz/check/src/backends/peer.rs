@@ -286,7 +286,10 @@ impl Peer {
             .and_then(|idle| idle.remove(word));
         let (process, greeting) = match idle {
             Some(idle) => idle,
-            None => greeted(&command)?,
+            None => greeted(&command).map_err(|reason| match word.starts_with(COMMAND) {
+                true => reason,
+                false => format!("{}: {reason}", command[0]),
+            })?,
         };
         let process = RefCell::new(Some(process));
         Ok(Peer { word: word.to_string(), command, turn, greeting, process })
