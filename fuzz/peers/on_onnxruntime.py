@@ -12,8 +12,10 @@ import math
 
 import numpy as np
 import onnx
+import onnx.parser
+import onnx.printer
 import onnxruntime
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 
 def node(op, *sources, **attributes):
@@ -465,6 +467,20 @@ def forgets_casts(program):
     return False
 
 
+def model_text(model):
+    """Returns the model in ONNX's own syntax; `None` if that is not the same model."""
+    text = onnx.printer.to_text(model)
+    try:
+        read = onnx.parser.parse_model(text)
+    except onnx.parser.ParseError:
+        return None
+    constants = [[(numpy_helper.to_array(constant).dtype, numpy_helper.to_array(constant).tobytes())
+                  for constant in of.graph.initializer] for of in (model, read)]
+    is_same = onnx.printer.to_text(read) == text and constants[0] == constants[1]
+    head, _, body = text.partition("{\n")
+    return " ".join(head.split()) + " {\n" + body.rstrip() if is_same else None
+
+
 class OnnxRuntime(Adapter):
     NAME = f"onnxruntime {onnxruntime.__version__} with onnx {onnx.__version__}"
     DTYPES = {
@@ -499,17 +515,18 @@ class OnnxRuntime(Adapter):
         "    names = [f'n{len(nodes)}_{i}' for i in range(outputs)]\n"
         "    nodes.append(helper.make_node(op, sources, names, **attributes))\n"
         "    return names if outputs > 1 else names[0]\n"
-        "def run(*values):\n"
+        "def model(*values):\n"
         "    names = [node('Identity', value) for value in values]\n"
         "    infos = [helper.make_empty_tensor_value_info(name) for name in names]\n"
         "    graph = helper.make_graph(nodes, 'program', inputs, infos, constants)\n"
         "    opsets = [helper.make_opsetid('', 21)]\n"
-        "    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)\n"
+        "    return helper.make_model(graph, opset_imports=opsets, ir_version=10)\n"
+        "def run(*values):\n"
         "    options = onnxruntime.SessionOptions()\n"
         "    options.intra_op_num_threads = 1\n"
-        "    session = onnxruntime.InferenceSession(\n"
-        "        model.SerializeToString(), options, providers=['CPUExecutionProvider'])\n"
-        "    return session.run(names, feeds)\n")
+        "    session = onnxruntime.InferenceSession(model(*values).SerializeToString(), options,\n"
+        "                                           providers=['CPUExecutionProvider'])\n"
+        "    return session.run(None, feeds)\n")
     CAST = "node('Cast', {0}, to={dtype})"
     # Where adds zero to what it chooses: where-of-negative-zero.case.
     ZERO_SIGNS = False
@@ -591,6 +608,25 @@ class OnnxRuntime(Adapter):
     def expression(self, statement, program):
         text = super().expression(statement, program)
         return text.replace("bits(", "given(", 1) if statement["op"] == "input" else text
+
+    def script(self, program, expected):
+        """The model as ONNX writes it, if that has all constants; else how it is built."""
+        names, outputs = {}, list(dict.fromkeys(program["outputs"]))
+        exec(self.PRELUDE, names)
+        exec("\n".join(super().lines(program)), names)
+        text = model_text(names["model"](*(names[f"v{output}"] for output in outputs)))
+        if text is None:
+            return super().script(program, expected)
+        feeds = [f"{name!r}: np.frombuffer(bytes.fromhex({array.tobytes().hex()!r}), "
+                 f"{str(array.dtype)!r}).reshape({array.shape})"
+                 for name, array in names["feeds"].items()]
+        elements = [self.ELEMENTS.format(f"v[{outputs.index(output)}]")
+                    for output in program["outputs"]]
+        return script([
+            "import numpy as np, onnx.parser, onnxruntime",
+            f'model = onnx.parser.parse_model("""{text}""")', f"feeds = {{{', '.join(feeds)}}}",
+            "v = onnxruntime.InferenceSession(model.SerializeToString(), "
+            "providers=['CPUExecutionProvider']).run(None, feeds)"], elements, expected)
 
     def lines(self, program):
         outputs = ", ".join(f"v{output}" for output in dict.fromkeys(program["outputs"]))

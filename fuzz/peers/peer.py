@@ -129,12 +129,7 @@ class Adapter:
         expected of them, and fails if they differ. Expected is a value, a pair of bounds, or
         `None` for anything."""
         elements = [self.ELEMENTS.format(f"v{output}") for output in program["outputs"]]
-        return "\n".join([
-            self.PRELUDE.rstrip(), *self.lines(program), f"got = {' + '.join(elements)}",
-            f"expected = [{', '.join(expected)}]",
-            'print(f"got      {got}\\nexpected {expected}")',
-            "raise SystemExit(not all(e is None or str(x) == str(e) or type(e) == tuple and "
-            "e[0] <= x <= e[1] for x, e in zip(got, expected)))"]) + "\n"
+        return script([self.PRELUDE.rstrip(), *self.lines(program)], elements, expected)
 
     def run(self, program):
         """Returns for each output dtype, shape and bytes."""
@@ -150,6 +145,15 @@ class Adapter:
     def is_missing(self, error):
         """Returns whether an exception says that the framework does not have something."""
         return isinstance(error, NotImplementedError)
+
+
+def script(lines, elements, expected):
+    """Returns the script of these lines that compares lists of elements with what is expected."""
+    return "\n".join([
+        *lines, f"got = {' + '.join(elements)}", f"expected = [{', '.join(expected)}]",
+        'print(f"got      {got}\\nexpected {expected}")',
+        "raise SystemExit(len(got) != len(expected) or not all(e is None or str(x) == str(e) or "
+        "type(e) == tuple and e[0] <= x <= e[1] for x, e in zip(got, expected)))"]) + "\n"
 
 
 def arange(adapter, statement, operands, types):

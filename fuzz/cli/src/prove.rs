@@ -206,11 +206,14 @@ fn ledger_counts() -> String {
     format!("{proved} proved, {exhausted} exhausted, {missing} without verdict")
 }
 
-/// Writes the verdicts to the ledger; rules that were not decided keep their lines.
+/// Writes the verdicts to the ledger; rules that were not decided keep the lines that it has now.
 fn write(decisions: &[Decision], has_solver: bool) -> Result<(), Failure> {
     if !has_solver {
         return Err(Failure::Usage(String::from("--write needs z3: install it or set GRADIFF_Z3")));
     }
+    let failed = |error: &dyn std::fmt::Display| Failure::Usage(format!("{LEDGER}: {error}"));
+    let text = std::fs::read_to_string(LEDGER).map_err(|error| failed(&error))?;
+    let known = proof::entries(&text).map_err(|error| failed(&error))?;
     let entry = |rule: &Rule| {
         let mut rows_decided = decisions.iter().filter(|decision| decision.is_row);
         let new = rows_decided.find(|decision| decision.rule.name == rule.name);
@@ -222,12 +225,16 @@ fn write(decisions: &[Decision], has_solver: bool) -> Result<(), Failure> {
         };
         match new {
             Some(decision) => is_sound(&decision.verdict).then(|| entry(decision)),
-            None => proof::entry(rule).cloned(),
+            None => {
+                let fingerprint = proof::fingerprint(rule);
+                let is_of_rule =
+                    |entry: &&Entry| entry.name == rule.name && entry.fingerprint == fingerprint;
+                known.iter().find(is_of_rule).cloned()
+            }
         }
     };
     let entries: Vec<Entry> = rows().iter().filter_map(entry).collect();
-    std::fs::write(Path::new(LEDGER), proof::ledger(&entries))
-        .map_err(|error| Failure::Usage(format!("{LEDGER}: {error}")))?;
+    std::fs::write(Path::new(LEDGER), proof::ledger(&entries)).map_err(|error| failed(&error))?;
     outln!("{} lines written to {LEDGER}", entries.len());
     Ok(())
 }

@@ -26,6 +26,13 @@ thread_local! {
 /// # Errors
 /// The message of the panic.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    let (mut work, mut result) = (Some(work), None);
+    run_caught(&mut || result = work.take().map(|work| work()))?;
+    Ok(result.expect("the work was run"))
+}
+
+/// The part of [`catch`] that is the same for all types.
+fn run_caught(work: &mut dyn FnMut()) -> Result<(), String> {
     install();
     DEPTH.set(DEPTH.get() + 1);
     let caught = catch_unwind(AssertUnwindSafe(work));

@@ -35,7 +35,7 @@ pub struct Entry {
 pub fn entry(rule: &Rule) -> Option<&'static Entry> {
     static ENTRIES: OnceLock<FxHashMap<String, Entry>> = OnceLock::new();
     let entries = ENTRIES.get_or_init(|| {
-        let entries = parse(TEXT).expect("a test reads the ledger");
+        let entries = entries(TEXT).expect("a test reads the ledger");
         entries.into_iter().map(|entry| (entry.name.clone(), entry)).collect()
     });
     entries.get(rule.name).filter(|entry| entry.fingerprint == fingerprint(rule))
@@ -68,11 +68,11 @@ pub fn fingerprint(rule: &Rule) -> String {
     format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, add_byte))
 }
 
-/// Parses a ledger.
+/// Returns the entries of a ledger.
 ///
 /// # Errors
 /// The first line that is not an entry, and what is wrong with it.
-fn parse(text: &str) -> Result<Vec<Entry>, String> {
+pub fn entries(text: &str) -> Result<Vec<Entry>, String> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -121,12 +121,12 @@ mod tests {
 
     #[test]
     fn lines_without_verdict_or_reason_are_refused() {
-        assert!(parse("a/b 0123 proved").is_ok());
+        assert!(entries("a/b 0123 proved").is_ok());
         for line in ["a/b 0123", "a/b 0123 waived", "a/b 0123 refuted x=1", "a/b 0123 exhausted"] {
-            assert!(parse(line).is_err(), "{line}");
+            assert!(entries(line).is_err(), "{line}");
         }
-        let entries = parse("a/b 0123 exhausted computed, as it is").expect("a line");
-        assert_eq!(parse(&ledger(&entries)), Ok(entries));
+        let list = entries("a/b 0123 exhausted computed, as it is").expect("a line");
+        assert_eq!(entries(&ledger(&list)), Ok(list));
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         });
         let changed: Vec<String> = changed.collect();
         assert!(changed.is_empty(), "{}", changed.join("\n"));
-        let names = parse(TEXT).expect("a ledger").into_iter().map(|entry| entry.name);
+        let names = entries(TEXT).expect("a ledger").into_iter().map(|entry| entry.name);
         let stale = names.filter(|name| rules.iter().all(|rule| rule.name != name));
         assert_eq!(stale.collect::<Vec<String>>(), Vec::<String>::new());
     }

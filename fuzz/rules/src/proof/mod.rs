@@ -32,7 +32,7 @@ use gradiff_rewrite::syntax::{ParsedRule, is_constant_name};
 pub use decide::Answer;
 pub use exhaust::CounterExample;
 pub use floats::whole_floats;
-pub use ledger::{Entry, entry, fingerprint, ledger, verdict};
+pub use ledger::{Entry, entries, entry, fingerprint, ledger, verdict};
 pub use lemmas::TEMPLATES as LEMMAS;
 pub use text::parse_row;
 
