@@ -14,18 +14,19 @@ except Exception:
     VERSION = "99 of a checkout"
 NUMBERS = [int(part) for part in VERSION.split()[0].split(".") if part.isdigit()]
 
-# Versions choose their device by a variable of its name, or by DEV.
-CHOSEN = {
+# A version reads its device from a variable of the device's name, or from DEV.
+VARIABLES = {
     "CPU": {"DEV": "CPU"} if NUMBERS >= [0, 11] else {"CPU": "1", "CLANG": "1"},
     "LLVM": {"DEV": "CPU:LLVM"} if NUMBERS >= [0, 13] else
             {"DEV": "CPU", "CPU_LLVM": "1"} if NUMBERS >= [0, 12] else {"LLVM": "1"},
     "PYTHON": {"DEV": "PYTHON"} if NUMBERS >= [0, 11] else {"PYTHON": "1"},
 }[DEVICE]
-CHOOSING = ("CPU", "CLANG", "PYTHON", "LLVM", "CPU_LLVM", "GPU", "DEV")
-if DEVICE != "CPU" or not any(name in os.environ for name in CHOOSING):
-    for name in CHOOSING:
+KNOWN_VARIABLES = ("CPU", "CLANG", "PYTHON", "LLVM", "CPU_LLVM", "GPU", "CL", "CUDA", "NV", "AMD",
+                   "METAL", "WEBGPU", "DEV")
+if DEVICE != "CPU" or not any(name in os.environ for name in KNOWN_VARIABLES):
+    for name in KNOWN_VARIABLES:
         os.environ.pop(name, None)
-    os.environ.update(CHOSEN)
+    os.environ.update(VARIABLES)
 # Nothing is taken from an earlier run, and no further processes compile.
 os.environ.setdefault("CACHELEVEL", "0")
 os.environ.setdefault("PARALLEL", "0")
@@ -93,7 +94,7 @@ class TinyGrad(Adapter):
         # Its memory is a memoryview, which has no 16-bit floats there.
         DTYPES.pop("f16")
     # A script runs on the device that tinygrad chooses if that is as good.
-    PRELUDE = ("" if DEVICE == "CPU" else f"import os; os.environ.update({CHOSEN})\n") + ((
+    PRELUDE = ("" if DEVICE == "CPU" else f"import os; os.environ.update({VARIABLES})\n") + ((
         "from tinygrad import Tensor, dtypes\n"
         "def bits(dtype, shape, data): "
         "return Tensor(bytes.fromhex(data), dtype=dtype).reshape(shape)\n"

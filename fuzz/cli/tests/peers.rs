@@ -151,11 +151,16 @@ fn errors_of_a_peer_are_one_finding_by_their_message() {
     }
 }
 
-/// Runs the complete example, if there is a Python.
+/// Returns whether there is a Python; if not, the test is skipped.
+fn has_python() -> bool {
+    let python = Command::new("python3").arg("--version").output();
+    gradiff_skip::or_skip("python3", python).is_some()
+}
+
+/// Runs the complete example.
 #[test]
 fn the_example_engine_is_right_and_its_mistake_is_found() {
-    let python = Command::new("python3").arg("--version").output();
-    if gradiff_skip::or_skip("python3", python).is_none() {
+    if !has_python() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -215,5 +220,28 @@ fn numpy_agrees_with_the_oracle() {
         assert_eq!(output.status.code(), Some(0), "{text}");
         let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
         assert!(summary["checked_elements"].as_u64().is_some_and(|count| count > 50_000), "{text}");
+    }
+}
+
+/// The script of a finding fails for a wrong element, and for one too many or too few.
+#[test]
+fn scripts_of_peers_fail_for_whatever_is_not_expected() {
+    if !has_python() {
+        return;
+    }
+    let adapters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/peer.py");
+    let shared = std::fs::read_to_string(adapters).expect("the shared part of the adapters");
+    for (got, expected, code) in [
+        ("[1, 2]", "'1', 'None'", 0),
+        ("[1, 2.5]", "'1', '(2, 3)'", 0),
+        ("[]", "", 0),
+        ("[1, 3.5]", "'1', '(2, 3)'", 1),
+        ("[1]", "", 1),
+        ("[]", "'1'", 1),
+    ] {
+        let text = format!("{shared}\nexec(script([], [{got:?}], [{expected}]))\n");
+        let output = Command::new("python3").args(["-c", &text]).output().expect("python3 starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{got} for {expected}: {stderr}");
     }
 }
