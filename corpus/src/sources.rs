@@ -58,6 +58,13 @@ impl Statement {
         walk!(self, |id: &ValueId| visit(*id));
     }
 
+    /// Returns the values that the statement uses, in order; literals are not values.
+    pub fn sources(&self) -> Vec<ValueId> {
+        let mut sources = Vec::new();
+        self.for_each_source(|source| sources.push(source));
+        sources
+    }
+
     /// Replaces each value that the statement uses, in order.
     pub fn map_sources(&mut self, mut map: impl FnMut(ValueId) -> ValueId) {
         walk!(self, |id: &mut ValueId| *id = map(*id));

@@ -133,8 +133,8 @@ class Numpy(Adapter):
 
     def read(self, value):
         value = np.asarray(value)
-        names = {np.dtype(eval(text)): name for name, text in Numpy.DTYPES.items()}
-        return names.get(value.dtype, str(value.dtype)), value.shape, value.tobytes()
+        return NAMES.get(value.dtype, str(value.dtype)), value.shape, value.tobytes()
 
 
+NAMES = {np.dtype(eval(text)): name for name, text in Numpy.DTYPES.items()}
 ADAPTER = Numpy()

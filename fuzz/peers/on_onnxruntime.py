@@ -634,9 +634,7 @@ class OnnxRuntime(Adapter):
 
     def read(self, value):
         value = np.asarray(value)
-        names = {np.dtype(helper.tensor_dtype_to_np_dtype(eval(text))): name
-                 for name, text in self.DTYPES.items()}
-        return names.get(value.dtype, str(value.dtype)), value.shape, value.tobytes()
+        return NAMES.get(value.dtype, str(value.dtype)), value.shape, value.tobytes()
 
     def is_missing(self, error):
         """Returns whether there is no kernel, or no definition, of an operator for a dtype."""
@@ -645,4 +643,6 @@ class OnnxRuntime(Adapter):
                 or any(words in text for words in MISSING))
 
 
+NAMES = {np.dtype(helper.tensor_dtype_to_np_dtype(eval(text))): name
+         for name, text in OnnxRuntime.DTYPES.items()}
 ADAPTER = OnnxRuntime()

@@ -153,8 +153,7 @@ class TinyGrad(Adapter):
     ZERO_DIVISORS = False
 
     def read(self, value):
-        names = {eval(text): name for name, text in self.DTYPES.items()}
-        dtype, shape = names.get(value.dtype, str(value.dtype)), tuple(value.shape)
+        dtype, shape = NAMES.get(value.dtype, str(value.dtype)), tuple(value.shape)
         if 0 in shape:
             return dtype, shape, b""
         return dtype, shape, value.numpy().tobytes()
@@ -164,6 +163,7 @@ class TinyGrad(Adapter):
         return isinstance(error, (NotImplementedError, AttributeError, ZeroDivisionError))
 
 
+NAMES = {eval(text): name for name, text in TinyGrad.DTYPES.items()}
 # Without its compiler a device is there, and fails at its first kernel.
 (Tensor([1.0]) + 1).realize()
 ADAPTER = TinyGrad()

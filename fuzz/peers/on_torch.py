@@ -182,8 +182,7 @@ class Torch(Adapter):
     }
 
     def read(self, value):
-        names = {eval(text): name for name, text in self.DTYPES.items()}
-        dtype = names.get(value.dtype, str(value.dtype))
+        dtype = NAMES.get(value.dtype, str(value.dtype))
         if value.numel() == 0:
             return dtype, value.shape, b""
         flat = value.detach().resolve_neg().reshape(-1).clone(memory_format=torch.contiguous_format)
@@ -199,4 +198,5 @@ class Torch(Adapter):
 
 
 torch.set_num_threads(1)
+NAMES = {eval(text): name for name, text in Torch.DTYPES.items()}
 ADAPTER = Torch()

@@ -417,11 +417,10 @@ fn lost(kept: Kept, program: &Program) -> Option<String> {
 
 /// The operands whose sign, if they are zeros, affects more than the sign of a zero.
 fn sign_operands(statement: &Statement) -> Vec<ValueId> {
-    let mut sources = Vec::new();
-    statement.for_each_source(|source| sources.push(source));
     match statement {
-        Statement::Unary { op: UnaryOp::Recip, .. } | Statement::Bitcast { .. } => sources,
-        Statement::Method { method: Method::Rsqrt | Method::CopySign, .. } => sources,
+        Statement::Unary { op: UnaryOp::Recip, .. }
+        | Statement::Bitcast { .. }
+        | Statement::Method { method: Method::Rsqrt | Method::CopySign, .. } => statement.sources(),
         Statement::Binary { op: BinaryOp::Div, srcs: [_, Operand::Value(divisor)] } => {
             vec![*divisor]
         }
@@ -432,13 +431,12 @@ fn sign_operands(statement: &Statement) -> Vec<ValueId> {
 
 /// The operands whose bits, if they are NaN, affect more than the bits of a NaN.
 fn bit_operands(statement: &Statement) -> Vec<ValueId> {
-    let mut sources = Vec::new();
-    if let Statement::Bitcast { .. } | Statement::Method { method: Method::CopySign, .. } =
-        statement
-    {
-        statement.for_each_source(|source| sources.push(source));
+    match statement {
+        Statement::Bitcast { .. } | Statement::Method { method: Method::CopySign, .. } => {
+            statement.sources()
+        }
+        _ => Vec::new(),
     }
-    sources
 }
 
 /// The divisor of a quotient or remainder of integers.

@@ -239,8 +239,7 @@ fn outputs_earlier(program: &Program, candidates: &mut Vec<Program>) {
 /// Adds programs in which the users of a statement use an earlier value of the same type instead.
 fn statements_bypassed(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     for number in (0..program.statements.len()).rev() {
-        let mut sources = Vec::new();
-        program.statements[number].for_each_source(|source| sources.push(source));
+        let sources = program.statements[number].sources();
         for id in sources.into_iter().chain((0..number as u32).map(ValueId)) {
             if types[id.0 as usize] == types[number] {
                 candidates.push(replaced(program, number, id));
@@ -568,8 +567,7 @@ mod tests {
 
     /// The first source of a statement has this element.
     fn is_met(program: &Program, number: usize, bits: u64) -> bool {
-        let mut sources = Vec::new();
-        program.statements[number].for_each_source(|source| sources.push(source));
+        let sources = program.statements[number].sources();
         let Some(source) = sources.first() else { return false };
         let outputs = vec![*source];
         let expected = expectation(&Program { outputs, ..program.clone() }).unwrap();
