@@ -22,7 +22,7 @@ mod views;
 
 pub use binary::{decode, encode};
 pub use case::{Case, CaseFile, Expect};
-pub use data::{Array, fill};
+pub use data::{Array, fill, splitmix64};
 pub use dtype::DType;
 pub use element::{float_value, format_element, literal_bits};
 pub use embedded::embedded;

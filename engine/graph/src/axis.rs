@@ -24,7 +24,7 @@ pub enum AxisKind {
     Warp,
     /// One after the other.
     Loop,
-    /// Iterations of a reduction, each by a thread of the group; their results are reduced in the
+    /// Iterations of a reduction, each by a thread of the group; their results are reduced at the
     /// end. Only within the optimiser; lowered kernels have a local range and local memory instead.
     Group,
     /// All at once, uop by uop; iterations are independent.

@@ -8,8 +8,9 @@ use crate::{Arg, Instruction, Linear, Op};
 /// counts as if the gate were open, and caches are not considered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimates {
-    /// Number of elementwise ops on data, one for each lane, two for a multiply-add. Casts, and the
-    /// ops that compute indices and gates, do not count.
+    /// Number of elementwise ops on data, one for each lane, two for each multiply-add, those of
+    /// matrix products included. Casts, bitcasts and the ops that compute indices and gates do not
+    /// count.
     pub ops: u64,
     /// Number of bytes that are loaded from parameters and stored to them.
     pub access_bytes: u64,

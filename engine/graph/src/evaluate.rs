@@ -4,6 +4,7 @@
 //! Integers wrap at their width; 16-bit floats are computed in f32 and rounded once; f32 and f64
 //! use the host's arithmetic and its math library.
 
+use crate::interval::{floor_div, floor_rem};
 use crate::{Constant, DType, Op};
 
 /// Evaluates `op` over `src` with a result of type `dtype`; `None` if the op is undefined (an
@@ -66,8 +67,8 @@ fn binary_int(op: Op, left: Constant, right: Constant) -> Option<Constant> {
         Op::Mul => x.wrapping_mul(y),
         Op::CDiv => x.checked_div(y)?,
         Op::CMod => x.checked_rem(y)?,
-        Op::FloorDiv => floor_div(x, y)?,
-        Op::FloorMod => x - y * floor_div(x, y)?,
+        Op::FloorDiv => (y != 0).then(|| floor_div(x, y))?,
+        Op::FloorMod => (y != 0).then(|| floor_rem(x, y))?,
         Op::Max => x.max(y),
         Op::Min => x.min(y),
         Op::CmpLt => return Some(Constant::bool(x < y)),
@@ -107,12 +108,6 @@ pub const THREEFRY_ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]
 /// The parity constant: the third word of the key schedule is the exclusive or of the other two and
 /// this one.
 pub const THREEFRY_PARITY: u32 = 0x1bd1_1bda;
-
-/// Returns `x / y` rounded down; `None` for y = 0.
-fn floor_div(x: i128, y: i128) -> Option<i128> {
-    let quotient = x.checked_div(y)?;
-    Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
-}
 
 fn floats(op: Op, src: &[Constant]) -> Option<Constant> {
     let dtype = src[0].dtype();

@@ -85,7 +85,8 @@ pub struct OpRow {
     pub meaning: &'static str,
     /// The types of its operands, if it is elementwise; of `where`, those of both values.
     pub operands: Operands,
-    /// True if `op(x, y) = op(y, x)`, bit by bit except for the payload of a NaN.
+    /// True if `op(x, y) = op(y, x)`, bit by bit except for the payload of a NaN and, of max and
+    /// min, the sign of a zero.
     pub is_commutative: bool,
     /// True if the result is bool for all types of operands.
     pub is_comparison: bool,
@@ -255,10 +256,10 @@ ops! {
         "x - y*floordiv(x,y); undefined for y = 0"
         [.of(Ints).unsafe_under_pad().costs(8)];
     Max "max" Binary (2, 2)
-        "the larger one; NaN if either is"
+        "the larger one, y if they are equal; NaN if either is"
         [.commutative().reduces_from(Identity::Smallest)];
     Min "min" Binary (2, 2)
-        "the smaller one; NaN if either is"
+        "the smaller one, y if they are equal; NaN if either is"
         [.commutative()];
     Pow "pow" Binary (2, 2)
         "x^y of floats, as C's pow"
@@ -367,7 +368,8 @@ impl Op {
         self.class() == Class::Movement
     }
 
-    /// Returns whether `op(x, y) = op(y, x)`, bit by bit except for the payload of a NaN.
+    /// Returns whether `op(x, y) = op(y, x)`, bit by bit except for the payload of a NaN and, of
+    /// max and min, the sign of a zero.
     pub fn is_commutative(self) -> bool {
         self.row().is_commutative
     }

@@ -17,7 +17,7 @@ pub struct Thresholds {
     /// Bytes between two rows from which on reading one row after the other is slow.
     pub pack_row_bytes: i64,
     /// Elements of a dot product from which on a copy of the shorter operand that makes it
-    /// contiguous is worth a kernel: the lanes are summed in the end.
+    /// contiguous is worth a kernel: the lanes are summed at the end.
     pub pack_row_elements: i64,
     /// Reads of each element from which on a copy that includes the padding is worth it, as its
     /// loads need no gates.

@@ -284,9 +284,12 @@ fn check_tree(ast: &UOp) -> Result<(), Error> {
                 "a store at {tracker} writes an element more than once"
             )));
         }
-        let is_stored = |store: &&UOp| store.op() == Op::Store && store.src()[0] == node.src()[0];
-        let [store] = ast.src() else { continue };
-        if Some(store).filter(is_stored).is_some_and(|store| store.arg() != arg) {
+        // What another store has stored may be loaded through any view: each has its own loops.
+        let is_moved = |store: &UOp| {
+            let is_same_array = store.op() == Op::Store && store.src()[0] == node.src()[0];
+            is_same_array && store.arg() != arg && store.toposort().contains(&node)
+        };
+        if ast.src().iter().any(is_moved) {
             return Err(malformed(format!(
                 "a load at {tracker} of an array that is stored through another view"
             )));

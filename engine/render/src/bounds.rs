@@ -5,9 +5,9 @@ use gradiff_graph::interval::Interval;
 use gradiff_graph::interval::unwrapped;
 use gradiff_graph::{Arg, Linear, Op};
 
-/// Returns for each uop whether its integer result may exceed its type, or whether it is a left
-/// shift of a value that may be negative. The signed arithmetic of all other uops does not
-/// overflow.
+/// Returns for each uop whether its signed arithmetic may be undefined: the result, or the product
+/// of a multiply-add, may exceed the type, the op may be undefined, or a value that may be negative
+/// is shifted left. Also true where no interval is known, as of loads and floats.
 pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
     analyse(linear).1
 }

@@ -14,7 +14,8 @@ type WriteFunction = fn(&Code, &str, &[(&Code, &str)], &Code) -> Code;
 
 /// The vector syntax in which these languages differ.
 pub(crate) struct VectorSyntax {
-    /// The name of a vector type; of masks with this number of bytes per lane.
+    /// The name of the vector type of a dtype and number of lanes; a mask has this number of bytes
+    /// per lane.
     pub(crate) type_name: fn(DType, u8, u8) -> Option<Code>,
     /// A vector of this type with these lanes, or the splat of a single value.
     pub(crate) make: fn(&Code, &Code) -> Code,
@@ -122,7 +123,7 @@ impl VectorSyntax {
             Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::MulAcc => {
                 return Some(helper());
             }
-            // WGSL alone has them.
+            // Only WGSL keeps them; they are legalised for the other languages.
             Op::Max | Op::Min => return Some(helper()),
             Op::Add => "+",
             Op::Sub => "-",

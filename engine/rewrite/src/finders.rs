@@ -75,7 +75,7 @@ fn linear(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Optio
     attempt(&[(*input.sums[0]).clone()], bounds)
 }
 
-/// `x = w * c0 + r`: w has all exact multiples of c0.
+/// `x = w * c0 + r`: w has the terms that c0 divides, and the quotient of the constant.
 fn multiples(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let (sum, divisor) = (&*input.sums[0], input.constants[0]);
     let (mut whole, mut rest) = (sum.empty(), sum.empty());
@@ -395,8 +395,8 @@ fn unrolled(
     None
 }
 
-/// `x = 0 - w`: every coefficient is negative, and none is half of the numbers of the type, which
-/// is its own negative, also without a sign.
+/// `x = 0 - w`: every coefficient is negative, and none is -2^(bits - 1), which is its own negative
+/// modulo 2^bits.
 fn opposite(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     sum.dtype.int_range()?;

@@ -59,8 +59,8 @@ impl Candidate {
     }
 }
 
-/// Number of classes of dtypes that no [`Types`](crate::Types) tells apart: void, bool, integers,
-/// floats.
+/// Number of classes of dtypes by which rules are filtered: void, bool, integers, floats. A rule
+/// for some floats is a candidate for all of them: its match checks the dtype itself.
 const CLASSES: usize = 4;
 
 /// One dtype of each class.

@@ -49,9 +49,9 @@ const NARROW_FLAG: &str = "-fno-tree-vectorize";
 /// Flag that optimises for this machine; omitted if the compiler does not support it.
 const NATIVE: &str = "-march=native";
 
-/// Flag against vectorised loops; omitted if the compiler does not support it, as clang. The engine
-/// vectorises by itself, and gcc 12 loads wrong elements for two loads under one condition in a
-/// vectorised loop: 392 of 1,584 loops that sum or store such loads were wrong, in all types.
+/// Flag against vectorised loops; omitted if the compiler, such as clang, does not support it. The
+/// engine vectorises by itself, and gcc 12 loads wrong elements for two loads under one condition
+/// in a vectorised loop: 392 of 1,584 loops that sum or store such loads were wrong, in all types.
 const NO_LOOP_VECTORS: &str = "-fno-tree-loop-vectorize";
 
 /// Flag that makes kernels touch each page of the stack in order, so that local arrays that are too
@@ -448,10 +448,9 @@ impl UniqueKernels {
         }
         let number = self.list.len();
         let mut name = identifier(&kernel.name);
-        if self.names.contains(&name) {
+        while !self.names.insert(name.clone()) {
             name = format!("{name}_b{number}");
         }
-        self.names.insert(name.clone());
         self.number_of.insert(body.text.clone(), number);
         let (parameter_count, is_threaded) = (signature.parameters.len(), threaded.is_some());
         let is_computed = |uop: &Instruction| {
@@ -557,7 +556,7 @@ fn parallel_map<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let thread_count = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let thread_count = threads::core_count();
     if thread_count == 1 || items.len() < 2 {
         return items.iter().map(work).collect();
     }
@@ -693,6 +692,30 @@ mod tests {
         let output = Memory::new(DType::I32, 1).unwrap();
         compiler.compile_checked(&[&long]).unwrap()[0].run(&[&output]).unwrap();
         assert_eq!(output.read().unwrap(), 42i32.to_le_bytes());
+    }
+
+    #[test]
+    fn kernels_whose_names_look_alike_compile() {
+        // The third one cannot be called `E_1_b2`, as the first name that is free would be.
+        let names = ["E_1", "E_1_b2", "E_1"];
+        let kernels: Vec<Linear> = names
+            .into_iter()
+            .zip([42, 43, 44])
+            .map(|(name, value)| {
+                let mut kernel = kernel();
+                kernel.name = name.into();
+                kernel.uops[2].arg = Arg::Const(Constant::int(DType::I32, value));
+                kernel
+            })
+            .collect();
+        let directory = tempfile::tempdir().unwrap();
+        let compiler = compiler(directory.path(), None).unwrap();
+        let compiled = compiler.compile_checked(&kernels.iter().collect::<Vec<_>>()).unwrap();
+        for (kernel, value) in compiled.iter().zip([42i32, 43, 44]) {
+            let output = Memory::new(DType::I32, 1).unwrap();
+            kernel.run(&[&output]).unwrap();
+            assert_eq!(output.read().unwrap(), value.to_le_bytes());
+        }
     }
 
     #[cfg(target_arch = "x86_64")]

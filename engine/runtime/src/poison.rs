@@ -97,7 +97,7 @@ pub fn finds_damage() -> bool {
         let is_released = released == (added + 1).saturating_sub(QUARANTINE_BLOCKS);
         is_released && quarantine.check().is_err() && quarantine.check().is_ok()
     };
-    // The second block is released before the check.
+    // The second time, the damaged block is released before the check.
     is_clean && is_found(7, 0) && is_found(63, QUARANTINE_BLOCKS)
 }
 

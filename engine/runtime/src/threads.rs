@@ -18,8 +18,8 @@ use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, Variable};
 const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Replaces the outermost thread range of a kernel by an integer parameter, the index of the
-/// iteration. Returns the kernel and the number of iterations; `None` if there is no such range, or
-/// if something outside of it has an effect.
+/// iteration. Returns the kernel and the number of iterations; `None` if there is no such range of
+/// two iterations or more, if it is in a global range, or if something outside of it has an effect.
 pub(crate) fn extract_iteration(kernel: &Linear) -> Option<(Linear, usize)> {
     let (range, count) = *kernel.launched(AxisKind::Thread).first()?;
     let iterations = usize::try_from(count).ok().filter(|iterations| 2 <= *iterations)?;
@@ -144,7 +144,8 @@ pub(crate) fn thread_count() -> usize {
     })
 }
 
-fn core_count() -> usize {
+/// Returns the number of threads that run at a time.
+pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 

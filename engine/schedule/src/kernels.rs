@@ -16,17 +16,17 @@ use crate::views::{self, Viewed};
 use crate::{Error, Item, MAX_BUFFER_ELEMENTS, Options, fold, rows, shape_of, shaped, size_of};
 
 /// Kernels in no guaranteed order, and the buffers or constants of the outputs.
-pub(crate) struct Split {
+pub(crate) struct Trees {
     pub(crate) items: Vec<Item>,
     pub(crate) outputs: Vec<UOp>,
 }
 
 /// Makes a kernel of each node in `realized`.
-pub(crate) fn split(
+pub(crate) fn trees(
     viewed: &Viewed,
     realized: &FxHashSet<UOp>,
     options: &Options,
-) -> Result<Split, Error> {
+) -> Result<Trees, Error> {
     let mut buffers: FxHashMap<UOp, Buffer> = FxHashMap::default();
     for node in viewed.order.iter().filter(|node| realized.contains(*node)) {
         let size_elements = size_of(node);
@@ -48,7 +48,7 @@ pub(crate) fn split(
         .map(|node| kernel(node, &buffers, options.merge_views))
         .collect();
     let outputs = viewed.outputs.iter().map(|output| result_of(output, &buffers)).collect();
-    Ok(Split { items, outputs })
+    Ok(Trees { items, outputs })
 }
 
 /// Returns the buffer of an output, or its constant, in the output's shape.
@@ -56,7 +56,7 @@ fn result_of(output: &UOp, buffers: &FxHashMap<UOp, Buffer>) -> UOp {
     if let Some(value) = views::constant_under(output) {
         return fold::uniform(value, shape_of(output));
     }
-    let (base, _) = views::split(output);
+    let (base, _) = views::base_and_tracker(output);
     let node = match buffers.get(&base) {
         Some(buffer) => UOp::new(Op::Buffer, buffer.dtype(), [], Arg::Buffer(buffer.clone())),
         None => base,
@@ -196,7 +196,7 @@ impl Tree<'_> {
     /// Returns the sources of a node, and the kernel's views of them.
     fn below(&mut self, (node, tracker): &NodeView) -> SmallVec<[NodeView; 3]> {
         if node.op() == Op::View {
-            let (base, view) = views::split(node);
+            let (base, view) = views::base_and_tracker(node);
             let is_plain = views::is_whole(tracker, view.shape());
             let mut composed =
                 if is_plain { view } else { views::composed(&view, tracker, self.merge) };

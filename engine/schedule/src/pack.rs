@@ -18,7 +18,7 @@ use crate::tuning::{
     LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, PRODUCTS,
     ROWS_GAIN, SCATTERED_STORE,
 };
-use crate::views::split;
+use crate::views::base_and_tracker;
 use crate::{Options, shape_of};
 
 /// Returns the node with its operands packed or padded, given the node before and after its sources
@@ -105,7 +105,7 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
 
 /// Returns whether the elements of an operand along these axes are adjacent, in order.
 fn is_contiguous_along(operand: &UOp, axes: &[usize]) -> bool {
-    let (_, tracker) = split(operand);
+    let (_, tracker) = base_and_tracker(operand);
     let [view] = tracker.views() else { return false };
     let mut stride = 1;
     view.mask().is_none()
@@ -165,7 +165,7 @@ struct Contraction {
 
 /// Returns whether an operand has the same elements at all indices of an axis.
 fn is_invariant(operand: &UOp, axis: usize) -> bool {
-    let (_, tracker) = split(operand);
+    let (_, tracker) = base_and_tracker(operand);
     let top = tracker.views().last();
     top.is_some_and(|view| {
         let is_unmasked = view.mask().is_none_or(|mask| mask[axis] == (0, view.shape()[axis]));
@@ -246,7 +246,7 @@ fn panel_widths(size: i64, is_contiguous: bool, rows: i64) -> SmallVec<[i64; 4]>
 /// Returns whether an operand needs no packing: its strides along the reduced axes are small, and
 /// it is contiguous along an axis of the output.
 fn is_compact(y: &UOp, reduced: &[usize], row_bytes: i64) -> bool {
-    let (_, tracker) = split(y);
+    let (_, tracker) = base_and_tracker(y);
     let [view] = tracker.views() else { return false };
     let bytes = |axis: &usize| view.strides()[*axis].abs() * y.dtype().size_bytes() as i64;
     let is_contiguous =
@@ -257,7 +257,7 @@ fn is_compact(y: &UOp, reduced: &[usize], row_bytes: i64) -> bool {
 /// Returns an operand that reads from a copy that includes its padding, so that its loads need no
 /// gates; `None` if it has no padding, or the elements of the copy would not be read often.
 fn with_padding(operand: &UOp, thresholds: &Thresholds) -> Option<UOp> {
-    let (base, tracker) = split(operand);
+    let (base, tracker) = base_and_tracker(operand);
     let at = tracker.views().iter().rposition(|view| view.mask().is_some())?;
     let (below, above) = tracker.views().split_at(at + 1);
     let view = &below[at];
@@ -298,7 +298,7 @@ impl Contraction {
     /// reuses `y`, the last one as in convolutions: a tile unrolls these windows, so that its rows
     /// share loads and few gates are left.
     fn shares_windows(&self, x: &UOp) -> bool {
-        let (_, tracker) = split(x);
+        let (_, tracker) = base_and_tracker(x);
         let shape = tracker.shape();
         let rows = self.invariant.iter().max_by_key(|axis| shape[**axis]);
         let last = self.invariant.iter().rfind(|axis| shape[**axis] != 1);

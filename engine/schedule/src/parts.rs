@@ -1,9 +1,10 @@
 //! Graphs on several devices: cut at their copies into parts, each on one device.
 //!
 //! In: the requested nodes, and the device of each placement. Out: parts in the order in which they
-//! are computed, each with the nodes to compute on its device. Their results, which the caller
-//! returns, take their place in later parts. A node without a device is computed where it is used,
-//! and a copy from a device to itself cuts nothing. Nothing is scheduled here.
+//! are computed, each with the nodes to compute on its device. The caller gives their results to
+//! [`Parts::finish`], and later parts use these instead of the nodes. A node without a device is
+//! computed where it is used, and a copy from a device to itself cuts nothing. Nothing is scheduled
+//! here.
 //!
 //! Movement ops under a copy are applied after it, unless fewer elements are copied before them: of
 //! `copy(permute(x))`, `x` is copied, of `copy(expand(shrink(x)))` the shrunk part.
@@ -195,8 +196,8 @@ impl Parts {
 }
 
 impl Copied {
-    /// Chooses the node below a copy that is copied: of those that are moved alone, the one with
-    /// the fewest elements, and of these the first.
+    /// Chooses the node that is copied: of the source of the copy and the nodes below it through
+    /// movement ops, the one with the fewest elements; of several, the lowest.
     fn new(copy: &UOp, target: &Placement) -> Copied {
         let mut movements = vec![&copy.src()[0]];
         while let Some(last) = movements.last().filter(|last| last.op().is_movement()) {

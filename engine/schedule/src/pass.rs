@@ -97,10 +97,10 @@ pub const PASSES: &[Pass] = &[
         name: "kernels",
         promise: "one tree for each buffer, with views at its leaves and above reductions of rows",
         run: |state, options| {
-            let split = kernels::split(&state.viewed, &state.realized, options)?;
+            let trees = kernels::trees(&state.viewed, &state.realized, options)?;
             let requested = state.viewed.outputs.len();
-            assert_eq!(requested, split.outputs.len(), "each output has a buffer or is a constant");
-            (state.items, state.outputs) = (split.items, split.outputs);
+            assert_eq!(requested, trees.outputs.len(), "each output has a buffer or is a constant");
+            (state.items, state.outputs) = (trees.items, trees.outputs);
             Ok(())
         },
         result: State::trees,

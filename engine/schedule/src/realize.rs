@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::rows::FusedReductions;
 use crate::tuning::{CHEAP_NODES, MAX_KERNEL_NODES};
-use crate::views::{Viewed, constant_under, split};
+use crate::views::{Viewed, base_and_tracker, constant_under};
 use crate::{Options, size_of};
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
@@ -287,7 +287,7 @@ impl Chooser {
             if seen.insert(next.clone()) && (next == *node || !self.realized.contains(&next)) {
                 pending.extend(next.src().iter().cloned());
             }
-            if MAX_KERNEL_NODES as usize <= seen.len() {
+            if (MAX_KERNEL_NODES as usize) < seen.len() {
                 return true;
             }
         }
@@ -296,7 +296,7 @@ impl Chooser {
 
     /// Gives a buffer to that source of `node` which has the longest chain.
     fn realize_longest(&mut self, node: &UOp) {
-        let sources = node.src().iter().map(|src| split(src).0);
+        let sources = node.src().iter().map(|src| base_and_tracker(src).0);
         let fused = sources.filter(|src| self.is_fused(src));
         if let Some(longest) = fused.max_by_key(|src| self.chains[src].nodes) {
             self.realized.insert(longest.clone());
@@ -374,14 +374,14 @@ impl Chooser {
 
     /// Returns the reductions that are fused with a source, unless it has a buffer.
     fn reductions_below(&self, src: &UOp) -> Option<&FusedReductions> {
-        let (base, _) = split(src);
+        let (base, _) = base_and_tracker(src);
         if self.realized.contains(&base) { None } else { self.reductions.get(src) }
     }
 
     /// Ends the chain of a reduction at `src`: gives a buffer to its base or, if that is one or
     /// more widening casts, to the source of the first cast.
     fn end_chain(&mut self, src: &UOp) {
-        let (mut base, _) = split(src);
+        let (mut base, _) = base_and_tracker(src);
         while base.op() == Op::Cast && self.reductions.contains_key(&base.src()[0]) {
             let narrow = &base.src()[0];
             let widens = narrow.dtype().size_bytes() < base.dtype().size_bytes();

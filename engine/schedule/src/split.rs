@@ -2,8 +2,8 @@
 //! device with thread groups work on them: a group computes each element of a kernel's output.
 //!
 //! The longest reduced axis becomes two; the first kernel reduces all but the outer one of them,
-//! the second kernel the outer one. The order of the reduction stays the same, but the second
-//! kernel adds the sums of blocks.
+//! the second kernel the outer one. The second one reduces the results of blocks, so floats
+//! are summed in another order.
 
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Dims, Op, UOp};

@@ -102,13 +102,13 @@ impl Converter {
             },
             Op::View => match node.arg() {
                 Arg::View(tracker) => {
-                    let (base, below) = split(&source(0));
+                    let (base, below) = base_and_tracker(&source(0));
                     Ok(view(base, composed(&below, tracker, self.merge)))
                 }
                 _ => Err(Error::NotTensorLevel(op)),
             },
             _ if op.is_movement() => {
-                let (base, below) = split(&source(0));
+                let (base, below) = base_and_tracker(&source(0));
                 let moved = below.apply(&movement(node)?, self.merge);
                 Ok(view(base, moved.map_err(|error| Error::Movement(error.to_string()))?))
             }
@@ -126,7 +126,7 @@ impl Converter {
 
     /// Returns a node equal to `node` that is in a row-major buffer.
     fn in_buffer(&mut self, node: UOp) -> UOp {
-        let (base, tracker) = split(&node);
+        let (base, tracker) = base_and_tracker(&node);
         let is_whole = is_reshape(&tracker, &base);
         match base.op() {
             Op::Buffer if is_whole => node,
@@ -148,7 +148,7 @@ impl Converter {
 }
 
 /// Splits a node into the base of a view and the view; other nodes get the plain view.
-pub(crate) fn split(node: &UOp) -> (UOp, ShapeTracker) {
+pub(crate) fn base_and_tracker(node: &UOp) -> (UOp, ShapeTracker) {
     match (node.op(), node.arg()) {
         (Op::View, Arg::View(tracker)) => (node.src()[0].clone(), tracker.clone()),
         _ => (node.clone(), plain(shape_of(node))),
@@ -157,7 +157,7 @@ pub(crate) fn split(node: &UOp) -> (UOp, ShapeTracker) {
 
 /// Returns the constant that all elements of a converted node are equal to, if any.
 pub(crate) fn constant_under(node: &UOp) -> Option<Constant> {
-    let (base, tracker) = split(node);
+    let (base, tracker) = base_and_tracker(node);
     let is_masked = tracker.views().iter().any(|view| view.mask().is_some());
     base.as_const().filter(|_| !is_masked)
 }

@@ -5,11 +5,11 @@
 //! its walk. The axes of the lower view are divided into groups such that the walk never carries
 //! from one group into another.
 //!
-//! A group is *plain* if it is a single axis whose padding is not read. The walk has a constant
-//! stride on it along each axis of the upper view, so the plain groups together are replaced by one
-//! axis for each of these, in their order. Every other group becomes a *part*: it is trimmed to the
-//! elements that are read, and reversed if the walk descends. Parts are sorted by the first axis of
-//! the upper view that uses them.
+//! A group is *plain* if it is a single axis whose padding is not read. Each axis of the upper view
+//! moves in it by a constant stride. So all plain groups together are replaced by one axis for each
+//! axis, or piece of one, of the upper view that moves in them, in its order. Every other group
+//! becomes a *part*: it is trimmed to the elements that are read, and reversed if the walk
+//! descends. Parts are sorted by the first axis of the upper view that uses them.
 //!
 //! An element that is proven to be padding of the lower view is masked in the upper view instead.
 

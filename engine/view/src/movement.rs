@@ -9,7 +9,7 @@ pub enum Movement<D = i64> {
     Permute(Vec<usize>),
     /// Axes of size 1 are repeated so that the shape becomes this one.
     Expand(Vec<D>),
-    /// Zeros are added to each axis, in these numbers (before, after).
+    /// Zeros are added before and after each axis: the counts (before, after).
     Pad(Vec<(D, D)>),
     /// The half-open range (begin, end) of each axis is kept.
     Shrink(Vec<(D, D)>),

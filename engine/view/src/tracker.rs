@@ -17,8 +17,9 @@ pub struct ShapeTracker<D: Dim = i64>(Views<D>);
 impl<D: Dim> ShapeTracker<D> {
     /// Makes the tracker of a buffer in row-major order.
     /// # Errors
-    /// [`Error::NegativeSize`] if a size is negative; [`Error::TooLarge`] if the product of the
-    /// sizes that are not 0 does not fit in an i64.
+    /// [`Error::NegativeSize`] if a size is, or may be, negative; [`Error::MaybeEmpty`] if one may
+    /// be 0, but need not; [`Error::TooLarge`] if the product of the sizes that are not 0 does not
+    /// fit in an i64.
     pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
         Ok(ShapeTracker(smallvec![View::plain(shape)?]))
     }
@@ -82,7 +83,7 @@ impl<D: Dim> ShapeTracker<D> {
         Ok(self.with_last(self.last().expand(to)?))
     }
 
-    /// Pads each axis with zeros, whose numbers (before, after) `amounts` gives.
+    /// Pads each axis with zeros; `amounts` has their counts (before, after).
     /// # Errors
     /// Those of [`View::pad`].
     pub fn pad(&self, amounts: &[(D, D)]) -> Result<ShapeTracker<D>, Error> {

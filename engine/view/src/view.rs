@@ -44,8 +44,8 @@ impl<D: Dim> Deref for View<D> {
 impl<D: Dim> View<D> {
     /// Makes a view in canonical form, with row-major strides if `strides` is `None`.
     /// # Errors
-    /// [`Error::NegativeSize`], [`Error::TooLarge`], or [`Error::View`] if ranks differ or the mask
-    /// exceeds the shape.
+    /// [`Error::NegativeSize`], [`Error::MaybeEmpty`], [`Error::TooLarge`], or [`Error::View`] if
+    /// ranks differ or the mask exceeds the shape.
     pub fn create(
         shape: &[D],
         strides: Option<&[D]>,
@@ -133,7 +133,7 @@ impl<D: Dim> View<D> {
     /// Repeats axes of size 1: [a, 1, c] to [a, b, c] with stride 0.
     /// # Errors
     /// [`Error::Expand`] if ranks differ or an axis is neither 1 nor equal;
-    /// [`Error::NegativeSize`], [`Error::TooLarge`].
+    /// [`Error::NegativeSize`], [`Error::MaybeEmpty`], [`Error::TooLarge`].
     pub fn expand(&self, to: &[D]) -> Result<View<D>, Error> {
         let fits = |(have, want): (&D, &D)| have == want || have.is(1);
         if to.len() != self.shape.len() || !self.shape.iter().zip(to).all(fits) {

@@ -18,8 +18,9 @@ pub use backends::backend::{Backend, Kept, Outcome};
 pub use backends::engine::{
     BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of, name_of,
 };
+pub use backends::exchange::cancel_peers;
 pub use backends::panics::catch;
-pub use backends::peer::{PEERS, PeerRow, environment, is_peer};
+pub use backends::peer::{PEERS, PeerRow, close_peers, environment, is_peer};
 pub use blame::culprit::Culprit;
 pub use blame::{
     Blame, Crate, Stage, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect,

@@ -162,14 +162,14 @@ pub(crate) enum Command {
     ///   thread    divides an output loop among AMOUNT CPU threads
     ///   padto     rounds the trip count up to a multiple of AMOUNT; iterations beyond do nothing
     ///   overlap   rounds the trip count up as well, but shifts the last block inwards
-    ///   cut       cuts an output loop into two at iteration AMOUNT, with stores of their own
-    ///   swap      exchanges the loop and output loop AMOUNT
+    ///   cut       cuts an output loop or a reduction into two at iteration AMOUNT
+    ///   swap      exchanges the output loops AXIS and AMOUNT
     ///   local     runs AMOUNT adjacent iterations by as many threads of a group
     ///   group     divides a reduction among AMOUNT threads of a group, interleaved
     ///   grouptop  divides a reduction among AMOUNT threads of a group, in contiguous blocks
     ///   nolocals  makes each iteration of the output loops a group of one thread
     ///   tc        computes a matrix product by tensor cores; AMOUNT chooses core and product
-    ///   stage     has a group copy what AMOUNT iterations of a reduction load to local memory
+    ///   stage     has a group copy to local memory what AMOUNT iterations of a reduction load
     /// If a sequence given by --opts is not legal, the message says why.
     ///
     /// Examples:
@@ -218,7 +218,7 @@ pub(crate) enum Command {
     /// Show the kernels of programs beside those that a peer makes of them.
     ///
     /// For each program: the number of kernels, the elements that they load and store, and the
-    /// results of elementwise operations, index arithmetic included, here for C and there. Of a
+    /// results of elementwise operations, index arithmetic included, here for C and there. For a
     /// single file, also names, optimisations and, with --source, texts.
     ///
     /// Example:
@@ -228,9 +228,9 @@ pub(crate) enum Command {
     /// Change one rewrite rule at a time and count how many changes the harness notices.
     ///
     /// A mutant is a rule with one small edit: a condition is dropped, a constant is off by one, a
-    /// division is floored that was truncated, ... It is tried on the named corpus files, subjects
-    /// made for the rule, reviewed forms, the corpus, expressions and programs. If one of these
-    /// shows the mutant, it is blamed. Survivors must be reviewed.
+    /// division is floored that was truncated, ... It is tried on the corpus files that name the
+    /// rule, subjects made for it, reviewed forms, the corpus, expressions and programs. If one of
+    /// these shows the mutant, it is blamed. Survivors must be reviewed.
     ///
     /// Files:
     ///   fuzz/survivors.txt  reviewed survivors, each `equivalent` or `harmless` with its reason
@@ -273,7 +273,8 @@ pub(crate) enum Command {
     /// Print generated programs as corpus files, separated by `---`.
     ///
     /// Program NUMBER of a hunt with the same seed is `--seed SEED --first NUMBER`. Lanes: exact,
-    /// wrap, negative-index, ill-conditioned, special, casts, movement, state, edges, idioms.
+    /// wrap, negative-index, ill-conditioned, special, casts, movement, state, edges, idioms,
+    /// methods, gradients.
     ///
     /// Example:
     ///   gradiff gen --seed 1 --first 199
@@ -555,8 +556,8 @@ pub(crate) struct Sweep {
     /// Allow a run of no cases.
     #[arg(long)]
     pub(crate) allow_empty: bool,
-    /// Judge the shape trackers or expressions of this peer instead, as tinygrad@0.10.2, on random
-    /// cases.
+    /// Judge the shape trackers or expressions of this peer, such as tinygrad@0.10.2, instead, on
+    /// random cases.
     #[arg(long, value_name = "PEER")]
     pub(crate) peer: Option<String>,
     /// End after this many distinct failures of the peer.
@@ -576,10 +577,10 @@ pub(crate) struct Compare {
     /// Corpus files, or folders of them.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// The peer, as tinygrad@0.10.2.
+    /// The peer, such as tinygrad@0.10.2.
     #[arg(long, value_name = "PEER")]
     pub(crate) with: String,
-    /// Print the kernels' texts as well, of a single file.
+    /// For a single file, also print the source texts of its kernels.
     #[arg(long)]
     pub(crate) source: bool,
 }

@@ -41,18 +41,21 @@ pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
             row.package()
         )));
     }
+    let longest = versions.iter().map(String::len).max().unwrap_or(0);
+    let width = options.peer.len() + 1 + longest + 2;
     let mut report = String::new();
     for path in crate::case::files(&options.files, false)? {
         let file = crate::case::read(&path)?;
         outln!("{}", path.display());
         let mut tried = Vec::new();
         for version in &versions {
+            let name = format!("{}@{version}", options.peer);
+            let answer = answer(&name, &file.case)?;
+            // It may be that of a peer which the request to end has ended.
             if crate::interrupt::is_requested() {
                 return Err(Failure::Interrupted);
             }
-            let name = format!("{}@{version}", options.peer);
-            let answer = answer(&name, &file.case)?;
-            outln!("  {name:20}{}", words(&answer));
+            outln!("  {name:width$}{}", words(&answer));
             tried.push(Tried { version: version.clone(), answer });
         }
         let summary = summary(&tried, kind(&file));

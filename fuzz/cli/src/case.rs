@@ -70,6 +70,8 @@ pub(crate) fn choose(
         }
         open(&names)?;
     }
+    // Those of the parent would stay idle.
+    gradiff_check::close_peers();
     require(required, &names, &missing)?;
     if names.is_empty() {
         return Err(Failure::Environment(

@@ -35,7 +35,7 @@ impl Sums {
 const COLUMNS: [&str; 4] = ["kernels", "loads", "stores", "alu"];
 
 /// Prints a line for each program: kernels, elements loaded and stored, and results of elementwise
-/// operations, here and there. Of a single file, the kernels as well.
+/// operations, here and there. For a single file, the kernels as well.
 ///
 /// # Errors
 /// A peer that is not available or shows no kernels; files that cannot be read.

@@ -2,8 +2,7 @@
 //! whether another process ended one.
 //!
 //! Wall time says little about a program on a loaded machine; processor time does not depend on the
-//! load. It is read from `/proc`. Where there is none, `of_tree` gives `None`, and wall time is
-//! used instead.
+//! load. It is read from `/proc`. Where there is none, it is `None`, and wall time is used instead.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, ExitStatus};
@@ -17,6 +16,11 @@ struct Stat {
     parent: u32,
     /// Ticks of the process and of the children that it waited for, in user and system mode.
     ticks: u64,
+}
+
+/// Processor time of a process and of the children that it waited for.
+pub(crate) fn of_process(pid: u32) -> Option<Duration> {
+    Some(TICK * u32::try_from(stat(pid)?.ticks).ok()?)
 }
 
 /// Processor time that a process and its descendants have taken so far.

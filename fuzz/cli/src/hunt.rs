@@ -111,7 +111,8 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
         return Ok(Status::Environment);
     }
     if !crate::interrupt::is_requested() {
-        crate::case::check_count(report.tally.programs, "programs", options.allow_empty)?;
+        let count = report.tally.checked_elements + report.tally.unspecified_elements;
+        crate::case::check_count(count, "checked elements", options.allow_empty)?;
     }
     Ok(Status::Clean)
 }
@@ -269,7 +270,8 @@ impl Supply<'_> {
                 break;
             }
             let count = BATCH.min(self.limit - first);
-            let batch = match client.run(first, count) {
+            let is_over = || self.is_over.load(Ordering::SeqCst);
+            let batch = match client.run(first, count, &is_over) {
                 Ok(results) => Ok(self.batch(first..first + count, results)),
                 Err(Failure::Environment(reason)) => Ok(Batch::failed(count, reason)),
                 Err(failure) => Err(failure),

@@ -3,37 +3,48 @@
 //! have nothing to lose are ended by the first one as well, a little later.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time in which a command that has nothing to lose may end by itself: it stops between two kernels
 /// or rules, and one of them may take for ever.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// Time in which further signals count as the first one: `timeout` signals the process, and then
+/// its group.
+const TOGETHER: Duration = Duration::from_millis(500);
+
 /// Number of the signal that requested an end; 0 if none did.
 static REQUESTED: AtomicU8 = AtomicU8::new(0);
 
-/// Makes the first termination signal set the flag only.
+/// Makes the first termination signal set the flag only, and end what waits for peers.
 pub(crate) fn install() {
-    watch(|signal| {
-        if REQUESTED.swap(signal, Ordering::SeqCst) != 0 {
-            end(signal);
-        }
-    });
+    watch(request());
 }
 
 /// As [`install`], for a command that computes in this process and loses only its counts: it ends
 /// within seconds, whatever it is doing.
 pub(crate) fn install_with_grace() {
-    watch(|signal| {
-        if REQUESTED.swap(signal, Ordering::SeqCst) != 0 {
-            end(signal);
-        }
+    let mut request = request();
+    watch(move |signal| {
+        request(signal);
         std::thread::spawn(move || {
             std::thread::sleep(GRACE);
             crate::out::errln!("gradiff: interrupted");
             end(signal);
         });
     });
+}
+
+/// Returns what the first signal and a later one do.
+fn request() -> impl FnMut(u8) + Send + 'static {
+    let mut first: Option<Instant> = None;
+    move |signal| {
+        REQUESTED.store(signal, Ordering::SeqCst);
+        gradiff_check::cancel_peers();
+        if TOGETHER <= first.get_or_insert_with(Instant::now).elapsed() {
+            end(signal);
+        }
+    }
 }
 
 fn end(signal: u8) -> ! {
@@ -48,7 +59,7 @@ pub(crate) fn ignore(work: impl Fn() + Send + 'static) {
 
 /// Calls `work` at each termination signal, with the signal's number, on a separate thread.
 #[cfg(unix)]
-fn watch(work: impl Fn(u8) + Send + 'static) {
+fn watch(mut work: impl FnMut(u8) + Send + 'static) {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
     // If the system refuses this, signals end the process as usual.
@@ -61,7 +72,7 @@ fn watch(work: impl Fn(u8) + Send + 'static) {
 }
 
 #[cfg(not(unix))]
-fn watch(work: impl Fn(u8) + Send + 'static) {
+fn watch(mut work: impl FnMut(u8) + Send + 'static) {
     const INTERRUPT: u8 = 2;
     let _ = ctrlc::set_handler(move || work(INTERRUPT));
 }

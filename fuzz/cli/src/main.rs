@@ -108,6 +108,7 @@ fn main() -> ExitCode {
         Some(name) => faults::rerun(name, &args),
         None => run(args).map(|status| status as u8),
     });
+    gradiff_check::close_peers();
     match run {
         // Findings count even in an interrupted run; its other results are incomplete.
         Ok(Ok(code)) if code == Status::Findings as u8 => ExitCode::from(code),

@@ -1,7 +1,7 @@
 //! `gradiff peers`: the frameworks that programs can also run on, their installation, and scripts
 //! for them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradiff_check::{PEERS, PeerRow, environment};
@@ -80,26 +80,49 @@ fn install(row: &PeerRow, version: Option<&str>) -> Result<(), Failure> {
     let folder = environment(row.package(), version);
     let package = row.package();
     let package = version.map_or(package.to_string(), |version| format!("{package}=={version}"));
-    let python = folder.join("bin/python");
-    if !python.exists() {
-        outln!("python3 -m venv {}", folder.display());
-        run(Command::new("python3").args(["-m", "venv"]).arg(&folder), "python3 -m venv")?;
+    let is_new = !folder.join("bin/python").exists();
+    // A new environment gets its name when it is complete: one without its package would pass for
+    // one with it.
+    let place = if is_new { partial(&folder) } else { folder.clone() };
+    let python = place.join("bin/python");
+    if is_new {
+        remove(&place);
+        outln!("python3 -m venv {}", place.display());
+        run(Command::new("python3").args(["-m", "venv"]).arg(&place), "python3 -m venv")?;
     }
     let packages: Vec<&str> =
         std::iter::once(package.as_str()).chain(row.packages.iter().copied()).collect();
     outln!("{} -m pip install {}", python.display(), packages.join(" "));
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(&packages);
-    run(&mut pip, "pip").inspect_err(|_| remove(&folder))?;
+    run(&mut pip, "pip").inspect_err(|_| {
+        if is_new {
+            remove(&place);
+        }
+    })?;
+    if is_new {
+        remove(&folder);
+        std::fs::rename(&place, &folder).map_err(|error| {
+            Failure::Environment(format!("{} cannot be renamed: {error}", place.display()))
+        })?;
+    }
     let word = version.map_or(row.name.to_string(), |version| format!("{}@{version}", row.name));
     outln!("installed {package}; hunt with --backends {word}");
     Ok(())
 }
 
-/// An environment without its package would pass for one with it.
+/// The folder of an environment that is not complete.
+fn partial(folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    folder.with_file_name(format!(".partial-{name}"))
+}
+
 fn remove(folder: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(folder) {
-        crate::out::errln!("gradiff: {} cannot be removed: {error}", folder.display());
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if folder.exists() => {
+            crate::out::errln!("gradiff: {} cannot be removed: {error}", folder.display());
+        }
+        _ => {}
     }
 }
 

@@ -136,18 +136,23 @@ impl Client {
     }
 
     /// Runs generated programs `first..first + count`. If the worker dies or hangs, runs them one
-    /// by one to find the culprits.
+    /// by one to find the culprits, until `is_over`.
     ///
     /// # Errors
     /// A worker cannot be started; an end was requested.
-    pub(crate) fn run(&mut self, first: u64, count: u64) -> Result<Results, Failure> {
+    pub(crate) fn run(
+        &mut self,
+        first: u64,
+        count: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Results, Failure> {
         let numbers: Vec<u64> = (first..first + count).collect();
         let (reply, sequence) = self.ask_run(&numbers)?;
         match reply {
             Reply::Answer(line) => numbered(&line, &numbers),
             Reply::Died(..) if count > 1 => {
                 let death = Death { failure: self.loss(reply).1, sequence };
-                let mut results = self.run_singly(&numbers)?;
+                let mut results = self.run_singly(&numbers, is_over)?;
                 // A program that kills a worker alone has most likely killed the batch's worker.
                 if results.failures.iter().all(|failed| failed.death.is_none()) {
                     results.tally.crashes += 1;
@@ -156,7 +161,7 @@ impl Client {
                 Ok(results)
             }
             Reply::Hung(..) if count > 1 => {
-                let mut results = self.run_singly(&numbers)?;
+                let mut results = self.run_singly(&numbers, is_over)?;
                 results.tally.slow += u64::from(results.tally.timeouts == 0);
                 Ok(results)
             }
@@ -179,10 +184,18 @@ impl Client {
         self.process.as_ref().is_some_and(|process| PROGRAMS_MAX <= count(process))
     }
 
-    fn run_singly(&mut self, numbers: &[u64]) -> Result<Results, Failure> {
+    /// The results of the first programs, if an end is requested before the last one.
+    fn run_singly(
+        &mut self,
+        numbers: &[u64],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Results, Failure> {
         let mut sum = Results::default();
-        for index in numbers {
-            let results = self.run(*index, 1)?;
+        for index in numbers.iter().take_while(|_| !is_over()) {
+            let results = match self.run(*index, 1, is_over) {
+                Err(Failure::Interrupted) if sum.tally.programs > 0 => return Ok(sum),
+                results => results?,
+            };
             sum.tally.add(&results.tally);
             sum.failures.extend(results.failures);
             sum.deaths.extend(results.deaths);
@@ -337,7 +350,7 @@ impl Client {
         program: &Program,
         backend: &str,
     ) -> Result<Option<Blame>, Failure> {
-        let request = format!("blame {backend} {}", to_hex(&gradiff_corpus::encode(program)));
+        let request = format!("blame {} {backend}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
             Reply::Answer(line) => parsed(&line, parse_blame),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
@@ -371,7 +384,7 @@ impl Client {
             Reply::Answer(_) => unreachable!("a worker that answers is not lost"),
         };
         let backends = &self.settings.backends;
-        let mut names = backends.iter().filter_map(|word| word.split(':').next());
+        let mut names = backends.iter().map(|word| gradiff_check::name_of(word));
         let backend = match place {
             Some(Place::Backend(name)) if names.any(|known| known == name) => name,
             _ => backends.join(","),

@@ -61,13 +61,12 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = options.jobs.map_or(cores, |jobs| jobs as usize);
     let start = Instant::now();
-    let spent = || cpu_seconds().unwrap_or_else(|| start.elapsed().as_secs_f64() * jobs as f64);
+    let taken = || crate::cpu::of_process(std::process::id());
+    let upper_bound = || start.elapsed().as_secs_f64() * jobs as f64;
+    let spent = || taken().map_or_else(upper_bound, |time| time.as_secs_f64());
     // The clock is cheaper to read, and its bound is never below the time that all threads took.
     let budget = options.seconds as f64;
-    let is_over = || {
-        let upper_bound = start.elapsed().as_secs_f64() * jobs as f64;
-        crate::interrupt::is_requested() || budget < upper_bound && budget < spent()
-    };
+    let is_over = || crate::interrupt::is_requested() || budget < upper_bound() && budget < spent();
     let new = |mutant| Case { mutant, death: None, rounds: 0 };
     let mut cases: Vec<Case> = mutants.into_iter().map(new).collect();
     for round in 0..ROUNDS.len() {
@@ -133,15 +132,6 @@ fn attempt(
     case.death = death.map_err(Failure::Internal)?;
     case.rounds += usize::from(!is_over());
     Ok(())
-}
-
-/// Returns the CPU seconds that this process has taken, where the system gives them.
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which may hold spaces: ticks of 1/100 s as user and as system.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / 100.0)
 }
 
 /// Does the work on each item, on `jobs` threads.
@@ -280,8 +270,8 @@ fn percent(part: usize, whole: usize) -> f64 {
 }
 
 impl Report {
-    /// Returns the reviewed mutants that are dead or not mutants at all; if only some mutants were
-    /// selected, the dead ones of these.
+    /// Returns the reviewed mutants that are dead or not mutants at all: if rules were selected,
+    /// those of these rules; if a file names the mutants, those that it names and that died.
     fn stale(&self, reviewed: &[(&str, &str)], selection: &Selection<'_>) -> Vec<String> {
         let alive: Vec<String> = self.survivors.iter().map(|s| s.mutant.to_string()).collect();
         let tried = |name: &String| self.cases.iter().any(|case| case.mutant.to_string() == *name);
@@ -307,7 +297,7 @@ impl Report {
     fn blamed(&self) -> (usize, usize, usize) {
         let wrong = || self.deaths().filter(|(_, death)| death.sign.is_wrong());
         let rule = wrong().filter(|(mutant, death)| death.names(mutant)).count();
-        let pass = wrong().filter(|(mutant, death)| death.passes(mutant)).count();
+        let pass = wrong().filter(|(mutant, death)| death.names_pass(mutant)).count();
         (wrong().count(), rule, pass)
     }
 
@@ -334,7 +324,7 @@ impl Report {
         }
         let (wrong, rule, pass) = self.blamed();
         for (mutant, death) in self.deaths().filter(|(_, death)| death.sign.is_wrong()) {
-            if !death.names(mutant) || !death.passes(mutant) {
+            if !death.names(mutant) || !death.names_pass(mutant) {
                 let (rule, pass) = (death.rule.as_deref(), death.pass.as_deref());
                 let (rule, pass) = (rule.unwrap_or("none"), pass.unwrap_or("none"));
                 outln!("BLAME {mutant}\n      rule {rule}, pass {pass}: {}", death.detail);

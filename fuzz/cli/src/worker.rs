@@ -3,7 +3,7 @@
 //!
 //! A request is a line on standard input: `run NUMBERS` (generated programs, as in `run 0-63,70`),
 //! `case HEX` (one program in binary form), `check HEX` (the text of a case; checks everything but
-//! the values of its program) or `blame BACKEND HEX`. An answer is a line of JSON on standard
+//! the values of its program) or `blame HEX BACKEND`. An answer is a line of JSON on standard
 //! output; before it, a line names each stage that begins, so that the parent knows where a worker
 //! hangs.
 //!
@@ -67,7 +67,11 @@ pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Fai
                 let text = from_hex(hex).and_then(|bytes| String::from_utf8(bytes).ok());
                 json!({"problems": checked(&text.ok_or_else(unknown)?)})
             }
-            ["blame", backend, hex] => blamed(&program(hex)?, backend, &mut begin),
+            // The name of a backend may have spaces.
+            ["blame", hex, ..] => {
+                let backend = line.splitn(3, ' ').nth(2).ok_or_else(unknown)?;
+                blamed(&program(hex)?, backend, &mut begin)
+            }
             _ => return Err(unknown()),
         };
         problem = problem.or_else(|| gradiff_check::check_canaries().err());

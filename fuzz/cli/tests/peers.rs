@@ -41,7 +41,12 @@ fn answers_of_peers_are_judged() {
     check(&values("0000803f0000c0ff"), 0, "1 of 1 cases replayed, 0 failed");
     check(&values("0000803f00000040"), 2, "element 1 of output 0 is 2.0, expected nan");
     check(&values("0100803f0000c07f"), 2, "element 0 of output 0 is 1.0000001");
-    check(&values("0000803f"), 2, "an answer without values");
+    check(&values("0000803f"), 2, "value 0 of its answer: 4 bytes are not the elements of f32");
+    check(&values("0000803f000"), 2, "value 0 of its answer: the bytes 0000803f000");
+    let value = r#"echo '{"values": [{"dtype": "float", "shape": [2], "bytes": ""}]}'"#;
+    check(value, 2, "no dtype is called float");
+    check(r#"echo '{"values": [{"dtype": "f32", "shape": [-2]}]}'"#, 2, "the shape [-2]");
+    check(r#"echo '{"value": []}'"#, 2, "an answer without values");
     check(r#"echo '{"values": []}'"#, 2, "0 outputs, expected 1");
     check(r#"echo '{"refused": "not today"}'"#, 2, "not today");
     check(r#"echo '{"skipped": "no NaN here"}'"#, 0, "skipped on exec:sh peer.sh: no NaN here");
@@ -91,6 +96,42 @@ fn peers_that_fail_are_findings_in_one_line() {
     check("printf unfinished; exit 0", 2, "an answer that does not end: unfinished");
     check("echo out of cheese >&2; exit 7", 2, "it ended (exit status: 7): out of cheese");
     check("kill -9 $$", 2, "signal: 9");
+    check("exec >&-; sleep 60", 2, "it closed its standard output");
+    // A child that lives on holds the output of the dead peer.
+    check("sleep 60 & exit 5", 2, "it ended (exit status: 5)");
+    // Of an answer that is too many, the second one.
+    let twice = "echo '{\"skipped\": \"first\"}'; echo '{\"skipped\": \"second\"}'; sleep 0.2";
+    let (folder, backend) = peer(twice);
+    let flags = ["hunt", "--programs", "64", "--jobs", "1", "--backends", &backend];
+    let text = both(&gradiff(&flags, folder.path()));
+    assert!(text.contains("a line that was not asked for: {\"skipped\":"), "{text}");
+}
+
+/// The answer of a peer that the request to end has ended says nothing about its version.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_bisection_writes_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let case = "# mismatch on numpy@1.0: x\na = input f32[] iota\noutput a\n";
+    std::fs::write(folder.path().join("a.case"), case).expect("a file");
+    // An installed version that never greets.
+    let bin = folder.path().join("cache/peers/numpy==1.0/bin");
+    std::fs::create_dir_all(&bin).expect("a folder");
+    std::fs::write(bin.join("python"), "#!/bin/sh\nread line\nsleep 600\n").expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("python"), mode).expect("permissions");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
+    command.args(["bisect", "a.case", "--peer", "numpy", "--write"]).current_dir(folder.path());
+    command.env("GRADIFF_CACHE_DIR", folder.path().join("cache")).env_remove("GRADIFF_PYTHON");
+    let mut child = command.spawn().expect("gradiff");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let number = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &number]).status().expect("kill").success());
+    let start = std::time::Instant::now();
+    let status = child.wait().expect("its end");
+    assert_eq!(status.code(), Some(130));
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.case")).expect("the case"), case);
 }
 
 #[test]
@@ -98,12 +139,23 @@ fn peers_that_cannot_start_are_errors_in_one_line() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/cases/add-add-fuse.case");
     let case = case.to_string_lossy().into_owned();
+    for (name, rest) in [
+        ("ops", r#""ops": ["add", "frobnicate"]"#),
+        ("dtypes", r#""dtypes": "f32""#),
+        ("signs", r#""zero_signs": 0"#),
+    ] {
+        let greeting = format!("{{\"gradiff\": 1, {rest}}}\n");
+        std::fs::write(folder.path().join(name), greeting).expect("a file");
+    }
     for (backend, code, word) in [
         ("exec:./no-such-engine", 3, "no-such-engine"),
         ("exec:", 3, "is followed by the command"),
         ("exec:true", 3, "it ended (exit status: 0)"),
         ("exec:echo {}", 3, "it speaks no protocol 1"),
         ("exec:echo hello", 3, "no JSON object: hello"),
+        ("exec:cat ops", 3, "its greeting: ops has \"frobnicate\", which there is not"),
+        ("exec:cat dtypes", 3, "its greeting: dtypes is no list: \"f32\""),
+        ("exec:cat signs", 3, "its greeting: zero_signs is neither true nor false: 0"),
         ("numpy@0.0.0", 3, "`gradiff peers install numpy==0.0.0` does that"),
         ("numpy:0", 1, "a number of at least 1 must follow the colon"),
         ("no-such-peer", 1, "numpy"),

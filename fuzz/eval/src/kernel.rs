@@ -47,7 +47,7 @@ pub fn interpret(root: &UOp, memories: &mut [Elements]) -> Result<(), String> {
     Ok(())
 }
 
-/// A dimension of an array; the order is that of the dimensions.
+/// A dimension of an array. Arrays have their dimensions in this order, outermost first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Dim {
     /// An axis of the tree.
@@ -59,7 +59,7 @@ enum Dim {
 /// The dimensions of an array and their sizes, outermost first.
 type Domain = SmallVec<[(Dim, usize); 4]>;
 
-/// The counters of a group.
+/// The counters of the loops around a local array, which select its copy.
 type Group = SmallVec<[Option<Constant>; 4]>;
 
 /// A value at every point of its domain, row by row.
@@ -175,7 +175,8 @@ impl Evaluation<'_> {
     /// far that have the same number.
     fn dim(&self, range: &UOp, axis: i64) -> Dim {
         let same = |candidate: &&UOp| {
-            candidate.op() == Op::Range && candidate.arg() == range.arg() && *candidate != range
+            let is_of_axis = matches!(candidate.arg(), Arg::Axis(known) if known.number == axis);
+            candidate.op() == Op::Range && is_of_axis && *candidate != range
         };
         Dim::Range(axis, self.values.keys().filter(same).count())
     }

@@ -300,6 +300,14 @@ impl<'a, C: Choices> Builder<'a, C> {
         self.statements.len() + count <= self.max_statements
     }
 
+    /// Raises the maximum number of elements of a value to `count`; `None` if no program has as
+    /// many.
+    pub(crate) fn raise_limit(&mut self, count: usize) -> Option<()> {
+        let is_allowed = count <= self.config.max_elements.max(self.config.max_large_elements);
+        self.limit = self.limit.max(count);
+        is_allowed.then_some(())
+    }
+
     /// Returns the fact of a value.
     pub(crate) fn fact(&self, value: ValueId) -> Fact {
         self.facts[value.0 as usize]

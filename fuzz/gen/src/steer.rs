@@ -91,6 +91,7 @@ fn rare_pair(number: usize) -> (Feature, Feature) {
 pub(crate) struct Checkpoint {
     count: usize,
     used: Vec<bool>,
+    limit: usize,
 }
 
 impl<C: Choices> Builder<'_, C> {
@@ -132,7 +133,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { count: self.statements.len(), used: self.used.clone() }
+        Checkpoint { count: self.statements.len(), used: self.used.clone(), limit: self.limit }
     }
 
     pub(crate) fn roll_back(&mut self, checkpoint: Checkpoint) {
@@ -140,6 +141,7 @@ impl<C: Choices> Builder<'_, C> {
         self.types.truncate(checkpoint.count);
         self.facts.truncate(checkpoint.count);
         self.used = checkpoint.used;
+        self.limit = checkpoint.limit;
     }
 
     /// Returns the newest usable value, not older than `start`, whose statement has the feature.

@@ -86,10 +86,7 @@ impl Elements<'_> {
                     (Some(mask), Some(at)) => mask.cells[at],
                     _ => Cell::Int(1),
                 };
-                if seen == Cell::Int(0) {
-                    scores.push(self.scalars.leaf(Cell::infinity(true)));
-                    continue;
-                }
+                // That of a key which is not seen has derivatives, too, by infinite elements.
                 let score = score(
                     &mut self.scalars,
                     &parts,
@@ -97,6 +94,10 @@ impl Elements<'_> {
                     (query, key),
                     scale,
                 );
+                if seen == Cell::Int(0) {
+                    scores.push(self.scalars.leaf(Cell::infinity(true)));
+                    continue;
+                }
                 scores.push(match (&added, key.mask, seen) {
                     (_, _, Cell::Unspecified(reason)) => self.unknown_of(seen, reason, &[score]),
                     (Some(added), Some(at), _) => self.scalars.add(score, added[at]),

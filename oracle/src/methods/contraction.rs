@@ -41,7 +41,7 @@ pub(super) fn einsum(call: Call<'_>) -> Check<Value> {
     })
 }
 
-/// The value whose elements are functions of the factors of products.
+/// An einsum in which `combine` makes each element from the factors of all its products.
 pub(crate) fn einsum_by(call: Call<'_>, combine: Combine<'_>) -> Check<Value> {
     let (mut labels, output) = (call.args.ints(0), call.args.ints(1));
     let dtype = call.srcs.iter().map(|src| src.dtype).reduce(promote).ok_or("no source")?;

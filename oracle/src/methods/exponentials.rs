@@ -16,7 +16,7 @@ use crate::movement::for_each_index;
 use crate::reduce::SumDepth;
 use crate::value::Value;
 
-/// Roundings of a power and of a logarithm: 2 and 3 ulps.
+/// Errors of a power and of a logarithm in roundings, which are half an ulp: 2 and 3 ulps.
 const POWER: f64 = 4.0;
 const LOGARITHM: f64 = 6.0;
 

@@ -3,6 +3,7 @@
 use gradiff_corpus::{DType, ReduceOp};
 
 use super::Call;
+use super::elementwise::wide;
 use super::indexing::indices;
 use super::ordering::is_above;
 use crate::arithmetic::div;
@@ -44,7 +45,7 @@ pub(super) fn mean(call: Call<'_>) -> Check<Value> {
         return Err(format!("{} has no means", dtype.name()));
     }
     // Halves are computed in f32 and rounded once.
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = wide(dtype);
     over_windows(call, |parts| {
         let terms: Vec<Cell> = parts
             .iter()
@@ -145,7 +146,7 @@ pub(super) fn positions_of_largest(call: Call<'_>) -> Check<Value> {
     Ok(Value { dtype: DType::I32, ..value })
 }
 
-/// Zeros after elements are written at positions within the last axes.
+/// Zeros, with the elements written at their positions within the last axes.
 pub(super) fn unpool(call: Call<'_>) -> Check<Value> {
     let (x, positions) = (call.srcs[0], call.srcs[1]);
     let numbers = indices(positions)?;

@@ -228,7 +228,8 @@ impl Candidate<'_> {
                 (_, Some(factor)) => stride(0)?.checked_mul(factor),
                 _ => None,
             },
-            Op::Shl => stride(0)?.checked_mul(1 << self.constant(uop.src[1]).filter(|n| *n < 32)?),
+            Op::Shl => stride(0)?
+                .checked_mul(1 << self.constant(uop.src[1]).filter(|n| (0..32).contains(n))?),
             _ => None,
         }
     }

@@ -80,8 +80,8 @@ pub(super) fn apply_to(
 }
 
 /// Rounds the trip count up to a multiple of `amount` and shifts the last block inwards, so that
-/// this block consists of the last `amount` iterations of the loop. For those that it repeats
-/// reductions get their identity, except maxima, which they do not change.
+/// this block consists of the last `amount` iterations of the loop. In the iterations that it
+/// repeats, reductions get their identity, except for maxima, which a repetition does not change.
 fn shift_inwards(root: &UOp, info: &Loop, amount: i64) -> Result<UOp, Error> {
     let dtype = info.range.dtype();
     let size = padded_size(info.size, amount);

@@ -25,7 +25,7 @@ pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
         return Ok(root.clone());
     }
     let has_room = |dims: &Vec<i64>| {
-        dims.len() <= globals.len() || loops.have_room(dims.len() - globals.len()).is_ok()
+        dims.len() <= globals.len() || loops.check_loop_count(dims.len() - globals.len()).is_ok()
     };
     let Some(dims) = dims_of(&sizes, &fits).filter(has_room) else {
         let plain = |info: &&Loop| Replacement::of_kind(info, AxisKind::Loop);

@@ -80,14 +80,14 @@ fn check_cut(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Resu
     ensure((1..size).contains(&at), || format!("{at} is not between 1 and {}", size - 1))?;
     if is_reduced {
         check_reordering(opt, setting)?;
-        return loops.have_room(1);
+        return loops.check_loop_count(1);
     }
     ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;
     ensure(loops.cache_bytes == 0, || "the kernel caches rows".to_owned())?;
     ensure(loops.stores < STORES_MAX, || {
         format!("the kernel has {} stores, at most {STORES_MAX} are possible", loops.stores)
     })?;
-    loops.have_room(1)
+    loops.check_loop_count(1)
 }
 
 fn check_padding(size: i64, amount: i64) -> Result<(), String> {
@@ -130,7 +130,7 @@ fn check_split(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Re
     let is_group = matches!(opt.op, OptOp::Group | OptOp::GroupTop);
     let loops_of_each = array_count(amount) as usize;
     let over_threads = if is_group { loops_of_each * info.reductions.len() } else { 0 };
-    loops.have_room(usize::from(amount < size) + over_threads)?;
+    loops.check_loop_count(usize::from(amount < size) + over_threads)?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
         let uops = loops.unrolled_uops(info, amount);
         ensure(uops <= UOPS_MAX, || {

@@ -23,9 +23,9 @@ pub(super) fn groups_of(loops: &Loops, setting: Setting<'_>) -> Result<Groups, S
     if loops.stores == 1 { Ok(groups) } else { Err("the kernel has several stores".to_owned()) }
 }
 
-/// Returns the threads among which a loop is divided, if they are those of a reduction already: as
-/// many as `amount`, and nothing depends on both loops. Then adjacent threads compute the rows of
-/// several reductions, and the elements of a row that the results are broadcast to.
+/// Returns the group loop whose threads can also run `amount` iterations of this loop: it has as
+/// many iterations and the same dtype, and nothing depends on both. So the same threads compute
+/// several reductions of a row, and the elements of the row that the results are broadcast to.
 pub(super) fn shared_threads<'a>(loops: &'a Loops, info: &Loop, amount: i64) -> Option<&'a Loop> {
     loops.list.iter().find(|threads| {
         threads.axis.kind == AxisKind::Group

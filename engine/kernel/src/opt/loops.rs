@@ -116,9 +116,9 @@ impl Loops {
         self.list.iter().any(|info| info.axis.kind == kind)
     }
 
-    /// Checks that the kernel may get this many loops more, beside those over the threads of groups
+    /// Checks that the kernel may have `added` more loops, besides those over the threads of groups
     /// that pass `groups` adds: one or two for each reduction that is divided.
-    pub(super) fn have_room(&self, added: usize) -> Result<(), String> {
+    pub(super) fn check_loop_count(&self, added: usize) -> Result<(), String> {
         let divided = self.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
         let of_loop = |info: &Loop| array_count(info.size) as usize * info.reductions.len();
         let over_threads: usize = divided.map(of_loop).sum();

@@ -7,7 +7,7 @@ use gradiff_rewrite::Mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OptOp {
     /// Runs `amount` iterations at once, which may become the lanes of a vector. A reduced loop
-    /// gets `amount` accumulators, which are reduced in the end.
+    /// gets `amount` accumulators, which are reduced at the end.
     Upcast,
     /// Unrolls `amount` iterations of a reduced loop, in order.
     Unroll,
@@ -20,9 +20,9 @@ pub enum OptOp {
     /// not count again.
     Overlap,
     /// Cuts a loop into two: the iterations before `amount`, and those from it on. Those of an
-    /// output loop have stores of their own; the results of a reduced loop are reduced in the end.
+    /// output loop have stores of their own; the results of a reduced loop are reduced at the end.
     Cut,
-    /// Interchanges the loop and the output loop at index `amount`.
+    /// Interchanges two output loops: this one and the one at index `amount`.
     Swap,
     /// Runs `amount` adjacent iterations of an output loop by as many threads of a group: by those
     /// of a reduction, if it is divided among as many and does not depend on the loop.

@@ -815,7 +815,19 @@ fn element_accessed_twice_is_refused() {
     let flipped = plain(&[4, 8]).flip(&[false, true]).expect("a flip");
     let output = |tracker| load(DType::F32, 0, 32, tracker);
     assert_eq!(store(32, plain(&[4, 8]), output(plain(&[4, 8]))), None);
-    refused(store(32, plain(&[4, 8]), output(flipped)), "of an array that is stored");
+    refused(store(32, plain(&[4, 8]), output(flipped.clone())), "of an array that is stored");
+    // So it is beside another store, which may load what the first one has stored in any order.
+    let stores = |first: UOp, second: UOp| {
+        let store = |slot: usize, value: UOp| {
+            let src = [global(DType::F32, slot, 32), value];
+            UOp::new(Op::Store, DType::Void, src, Arg::View(plain(&[4, 8])))
+        };
+        let tree = UOp::new(Op::Sink, DType::Void, [store(0, first), store(2, second)], Arg::None);
+        let kernel = lower(&tree, &Target::default(), &Options::default(), &mut Trace::default());
+        kernel.err().map(|error| error.to_string())
+    };
+    refused(stores(output(flipped.clone()), value()), "of an array that is stored");
+    assert_eq!(stores(value(), output(flipped)), None);
     // Eight values for each of four elements.
     refused(store(4, plain(&[4, 1]), value()), "several values");
     assert_eq!(store(4, plain(&[4, 1]), reduce(Op::Add, value(), &[1])), None);

@@ -20,6 +20,19 @@ pub enum Outcome {
     Timeout(u64),
 }
 
+impl Outcome {
+    /// Returns in words why there is no `thing`, such as an answer.
+    pub(crate) fn reason(self, thing: &str) -> String {
+        match self {
+            Outcome::Timeout(seconds) => format!("no {thing} within {seconds} s"),
+            Outcome::Crash(reason) | Outcome::Environment(reason) => reason,
+            Outcome::Skipped(reason) => format!("skipped: {reason}"),
+            Outcome::Refused(reason) => format!("refused: {reason}"),
+            Outcome::Values(_) => format!("values in place of the {thing}"),
+        }
+    }
+}
+
 /// The bits of floats that a backend keeps where it moves and computes them, and what it defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {

@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod engine;
+pub(crate) mod exchange;
 pub(crate) mod methods;
 pub(crate) mod panics;
 pub(crate) mod peer;

@@ -5,18 +5,15 @@
 //! gets a new process.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use gradiff_corpus::{Array, DType, Program};
 use serde_json::{Value, json};
 
 use crate::backends::engine::Turn;
+use crate::backends::exchange::{Process, cut};
 use crate::{Backend, Kept, Outcome};
 
 /// A framework that is a peer by an adapter of the harness, a text in Python.
@@ -127,18 +124,8 @@ const ADAPTERS: &str = include_str!("../../../peers/peer.py");
 /// The first word of a backend that is a command: `exec:./my-engine --flag`.
 const COMMAND: &str = "exec:";
 
-/// Seconds without an answer after which a peer is ended. What it computes with takes long to load
-/// or compiles; a loop that never ends is found earlier by the CPU time of the worker.
-const ANSWER_SECONDS: u64 = 60;
-
-/// Memory that a peer may have, in KiB.
-const MEMORY_KIB: u64 = 8 << 20;
-
-/// Bytes that an answer may have.
-const ANSWER_BYTES: u64 = 1 << 28;
-
-/// Lines of standard error that are kept for messages.
-const KEPT_LINES: usize = 8;
+/// Why the rest of a batch does not run: each program could take as long.
+const AFTER_TIMEOUT: &str = "the program before it had no answer";
 
 /// The peer that a word names, as `numpy`, `torch@2.9.1:4` and `exec:COMMAND` do: its name, and the
 /// number after the colon. A command may have colons, so it has no such number.
@@ -235,6 +222,11 @@ struct Greeting {
 /// for each attempt.
 static IDLE: Mutex<Option<HashMap<String, (Process, Greeting)>>> = Mutex::new(None);
 
+/// Ends the processes that are idle.
+pub fn close_peers() {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
 impl PeerRow {
     /// The program in Python that is the peer.
     fn text(&self) -> String {
@@ -324,7 +316,7 @@ impl Peer {
     /// # Errors
     /// The peer writes no scripts, or none for this case.
     pub(crate) fn script(&self, request: &Value) -> Result<String, String> {
-        let answer = self.ask(request).map_err(|outcome| format!("{outcome:?}"))?;
+        let answer = self.ask(request).map_err(|outcome| outcome.reason("answer"))?;
         let none = || format!("the peer writes no scripts: {}", cut(&answer.to_string()));
         answer["script"].as_str().map(str::to_string).ok_or_else(none)
     }
@@ -371,7 +363,16 @@ impl Backend for Peer {
     }
 
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
-        programs.iter().map(|program| self.run_one(program)).collect()
+        let mut is_late = false;
+        let run = |program: &&Program| match is_late {
+            true => Outcome::Skipped(AFTER_TIMEOUT.to_string()),
+            false => {
+                let outcome = self.run_one(program);
+                is_late = matches!(outcome, Outcome::Timeout(_));
+                outcome
+            }
+        };
+        programs.iter().map(run).collect()
     }
 }
 
@@ -399,55 +400,84 @@ pub(crate) fn script(
 /// No such program, no greeting, or another protocol, in one line.
 fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
     let mut process = Process::start(command)?;
-    let answer = process.ask(&json!({ "gradiff": 1 })).map_err(|outcome| match outcome {
-        Outcome::Crash(reason) => reason,
-        Outcome::Timeout(seconds) => format!("no greeting within {seconds} s"),
-        outcome => format!("{outcome:?}"),
-    })?;
+    let answer =
+        process.ask(&json!({ "gradiff": 1 })).map_err(|outcome| outcome.reason("greeting"))?;
     if answer["gradiff"] != json!(1) {
         return Err(format!("it speaks no protocol 1: {}", cut(&answer.to_string())));
     }
-    let names = |key: &str| {
-        let list = answer[key].as_array()?;
-        Some(list.iter().filter_map(Value::as_str).map(str::to_string).collect())
-    };
-    let greeting = Greeting {
-        name: answer["name"].as_str().unwrap_or(&command[0]).to_string(),
-        ops: names("ops"),
-        dtypes: names("dtypes"),
-        zero_signs: answer["zero_signs"].as_bool().unwrap_or(true),
-        subnormals: answer["subnormals"].as_bool().unwrap_or(true),
-        zero_divisors: answer["zero_divisors"].as_bool().unwrap_or(true),
-        requests: names("requests").unwrap_or_else(|| vec!["run".into(), "script".into()]),
-    };
+    let greeting = greeting(&answer, &command[0]).map_err(|why| format!("its greeting: {why}"))?;
     Ok((process, greeting))
+}
+
+/// # Errors
+/// What is wrong with the answer.
+fn greeting(answer: &Value, command: &str) -> Result<Greeting, String> {
+    let names = |key: &str, is_known: &dyn Fn(&str) -> bool| -> Result<_, String> {
+        let list = match &answer[key] {
+            Value::Null => return Ok(None),
+            Value::Array(list) => list,
+            value => return Err(format!("{key} is no list: {}", cut(&value.to_string()))),
+        };
+        let name = |word: &Value| match word.as_str() {
+            Some(name) if is_known(name) => Ok(name.to_string()),
+            _ => Err(format!("{key} has {}, which there is not", cut(&word.to_string()))),
+        };
+        list.iter().map(name).collect::<Result<Vec<String>, String>>().map(Some)
+    };
+    let flag = |key: &str| match &answer[key] {
+        Value::Null => Ok(true),
+        Value::Bool(flag) => Ok(*flag),
+        value => Err(format!("{key} is neither true nor false: {}", cut(&value.to_string()))),
+    };
+    let is_op = |name: &str| gradiff_corpus::names().any(|known| known == name);
+    Ok(Greeting {
+        name: answer["name"].as_str().map_or_else(|| command.to_string(), cut),
+        ops: names("ops", &is_op)?,
+        dtypes: names("dtypes", &|name| DType::from_name(name).is_some())?,
+        zero_signs: flag("zero_signs")?,
+        subnormals: flag("subnormals")?,
+        zero_divisors: flag("zero_divisors")?,
+        requests: names("requests", &|_| true)?
+            .unwrap_or_else(|| vec!["run".into(), "script".into()]),
+    })
 }
 
 /// The outcome of a program that an answer says.
 fn outcome(answer: &Value) -> Result<Outcome, Outcome> {
     let text = |key: &str| answer[key].as_str().map(str::to_string);
     if let Some(reason) = text("skipped") {
-        return Ok(Outcome::Skipped(reason));
+        return Ok(Outcome::Skipped(cut(&reason)));
     }
     if let Some(reason) = text("refused") {
-        return Ok(Outcome::Refused(reason));
+        return Ok(Outcome::Refused(cut(&reason)));
     }
-    let rubbish =
-        || Outcome::Crash(format!("an answer without values: {}", cut(&answer.to_string())));
-    let values = answer["values"].as_array().ok_or_else(rubbish)?;
-    values
-        .iter()
-        .map(array)
-        .collect::<Option<Vec<Array>>>()
-        .map(Outcome::Values)
-        .ok_or_else(rubbish)
+    let values = answer["values"].as_array().ok_or_else(|| {
+        Outcome::Crash(format!("an answer without values: {}", cut(&answer.to_string())))
+    })?;
+    let arrays = values.iter().enumerate().map(|(number, value)| {
+        array(value).map_err(|why| Outcome::Crash(format!("value {number} of its answer: {why}")))
+    });
+    arrays.collect::<Result<Vec<Array>, Outcome>>().map(Outcome::Values)
 }
 
-fn array(value: &Value) -> Option<Array> {
-    let dtype = DType::from_name(value["dtype"].as_str()?)?;
-    let sizes = value["shape"].as_array()?.iter();
-    let shape = sizes.map(|size| usize::try_from(size.as_u64()?).ok()).collect::<Option<_>>()?;
-    Array::from_bytes(dtype, shape, &bytes(value["bytes"].as_str()?)?)
+/// # Errors
+/// What is wrong with the value.
+fn array(value: &Value) -> Result<Array, String> {
+    let missing = |key: &str, kind: &str| format!("no {kind} called {key}");
+    let name = value["dtype"].as_str().ok_or_else(|| missing("dtype", "text"))?;
+    let dtype =
+        DType::from_name(name).ok_or_else(|| format!("no dtype is called {}", cut(name)))?;
+    let sizes = value["shape"].as_array().ok_or_else(|| missing("shape", "list"))?;
+    let size = |size: &Value| usize::try_from(size.as_u64()?).ok();
+    let shape: Option<Vec<usize>> = sizes.iter().map(size).collect();
+    let shape = shape.ok_or_else(|| format!("the shape {}", cut(&value["shape"].to_string())))?;
+    let digits = value["bytes"].as_str().ok_or_else(|| missing("bytes", "text"))?;
+    let bytes = bytes(digits).ok_or_else(|| format!("the bytes {}", cut(digits)))?;
+    let count = bytes.len();
+    Array::from_bytes(dtype, shape, &bytes).ok_or_else(|| {
+        let (name, shape) = (dtype.name(), cut(&value["shape"].to_string()));
+        format!("{count} bytes are not the elements of {name} for the shape {shape}")
+    })
 }
 
 /// The bytes that hexadecimal digits mean.
@@ -455,122 +485,6 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let pairs = text.as_bytes().chunks(2);
     pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
-}
-
-/// The start of a text, for messages.
-fn cut(text: &str) -> String {
-    let start: String = text.chars().take(120).collect();
-    if start.len() < text.len() { format!("{start}...") } else { start }
-}
-
-/// A running peer.
-struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<Result<String, String>>,
-    errors: Arc<Mutex<VecDeque<String>>>,
-}
-
-impl Process {
-    /// # Errors
-    /// The program cannot be started.
-    fn start(command: &[String]) -> Result<Process, String> {
-        // A shell sets the limit, which the standard library cannot.
-        let mut started = match cfg!(unix) {
-            true => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -d {MEMORY_KIB}; exec \"$@\""), "sh"]);
-                shell.args(command);
-                shell
-            }
-            false => {
-                let mut started = Command::new(&command[0]);
-                started.args(&command[1..]);
-                started
-            }
-        };
-        started.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = started.spawn().map_err(|error| format!("{}: {error}", command[0]))?;
-        let missing = || "a pipe is missing".to_string();
-        let stdin = child.stdin.take().ok_or_else(missing)?;
-        let mut stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
-        let stderr = BufReader::new(child.stderr.take().ok_or_else(missing)?);
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            loop {
-                let mut line = Vec::new();
-                let read = stdout.by_ref().take(ANSWER_BYTES).read_until(b'\n', &mut line);
-                let answer = match read {
-                    Ok(0) | Err(_) => return,
-                    Ok(_) if line.last() != Some(&b'\n') => Err(format!(
-                        "an answer that does not end: {}",
-                        cut(&String::from_utf8_lossy(&line[..line.len().min(400)]))
-                    )),
-                    Ok(_) => {
-                        String::from_utf8(line).map_err(|_| "an answer that is no UTF-8".into())
-                    }
-                };
-                if sender.send(answer).is_err() {
-                    return;
-                }
-            }
-        });
-        let errors = Arc::new(Mutex::new(VecDeque::new()));
-        let kept = Arc::clone(&errors);
-        std::thread::spawn(move || {
-            for line in stderr.split(b'\n').map_while(Result::ok) {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.push_back(cut(String::from_utf8_lossy(&line).trim_end()));
-                if kept.len() > KEPT_LINES {
-                    kept.pop_front();
-                }
-            }
-        });
-        Ok(Process { child, stdin, lines, errors })
-    }
-
-    /// Sends a line and waits for the next one.
-    fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
-        let mut line = request.to_string();
-        line.push('\n');
-        // A peer that has died is noticed at its answer.
-        let _ = self.stdin.write_all(line.as_bytes()).and_then(|()| self.stdin.flush());
-        let answer = match self.lines.recv_timeout(Duration::from_secs(ANSWER_SECONDS)) {
-            Ok(answer) => answer,
-            Err(RecvTimeoutError::Timeout) => return Err(Outcome::Timeout(ANSWER_SECONDS)),
-            Err(RecvTimeoutError::Disconnected) => return Err(Outcome::Crash(self.last_words())),
-        };
-        let value = answer.and_then(|line| {
-            let object = serde_json::from_str(&line).ok().filter(Value::is_object);
-            object.ok_or_else(|| format!("an answer that is no JSON object: {}", cut(line.trim())))
-        });
-        value.map_err(Outcome::Crash)
-    }
-
-    /// Describes the end of the process, with its last line of standard error.
-    fn last_words(&mut self) -> String {
-        // It has closed its output, and most likely ends.
-        for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
-        // The thread that reads standard error ends after the process.
-        std::thread::sleep(Duration::from_millis(20));
-        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = errors.iter().rev().find(|line| !line.is_empty());
-        format!("it ended ({status}){}", last.map_or(String::new(), |line| format!(": {line}")))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[cfg(test)]

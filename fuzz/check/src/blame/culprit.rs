@@ -8,7 +8,7 @@ use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds};
 use gradiff_rules::proof;
 use gradiff_rules::witness::{Hint, Stray, stray, witness};
 
-use crate::rules::sabotage::is_legal;
+use crate::rules::sabotage::legalizes;
 
 /// Maximal number of characters of a node in a report.
 const CHARACTERS_MAX: usize = 240;
@@ -45,7 +45,7 @@ impl Culprit {
     pub fn file(&self) -> String {
         match self.rule.split_once('/') {
             Some(("bounds", _)) => "engine/rewrite/src/bounds.rs".to_string(),
-            Some(_) if is_legal(&self.rule) => "engine/rewrite/src/rules/legal.rs".to_string(),
+            Some(_) if legalizes(&self.rule) => "engine/rewrite/src/rules/legal.rs".to_string(),
             Some((table, _)) => format!("engine/rewrite/src/rules/{table}.rs"),
             None => "engine/rewrite/src/rules".to_string(),
         }
@@ -209,7 +209,7 @@ pub(crate) fn of_illegal(node: &UOp, words: &str, steps: &[Step]) -> Culprit {
     let left_side = format!("({} ", node.op().name());
     let mut rows: Vec<&str> = rows()
         .iter()
-        .filter(|row| is_legal(row.name) && row.lhs.starts_with(&left_side))
+        .filter(|row| legalizes(row.name) && row.lhs.starts_with(&left_side))
         .map(|row| row.name)
         .collect();
     rows.sort_unstable();

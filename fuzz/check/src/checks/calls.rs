@@ -39,7 +39,7 @@ pub(crate) use sizes::wrong_size;
 pub(crate) use views::wrong_view;
 
 use gradiff::{DType, Error, Tensor};
-use gradiff_corpus::TensorType;
+use gradiff_corpus::{TensorType, splitmix64};
 
 use crate::backends::translate;
 use crate::blame::Crate;
@@ -103,15 +103,16 @@ pub fn check_runtime() -> Result<(), String> {
 pub(crate) struct Draw {
     /// Bytes that choose, one or two for a choice, the last first.
     bytes: Vec<u8>,
-    /// The state of the generator that chooses when there are no bytes.
-    state: u64,
+    /// The seed of the numbers that choose when there are no bytes, and how many were drawn.
+    seed: u64,
+    drawn: u64,
     /// Results of earlier calls of a chain, for later ones to take.
     given: Vec<(TensorType, Tensor)>,
 }
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw { bytes: Vec::new(), state: seed, given: Vec::new() }
+        Draw { bytes: Vec::new(), seed, drawn: 0, given: Vec::new() }
     }
 
     /// Draws from the bytes, and from a fixed seed when they are used up.
@@ -119,13 +120,10 @@ impl Draw {
         Draw { bytes: bytes.iter().rev().copied().collect(), ..Draw::new(0) }
     }
 
-    /// 64 bits: the generator SplitMix64.
+    /// 64 bits.
     pub(crate) fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        self.drawn += 1;
+        splitmix64(self.seed, self.drawn - 1)
     }
 
     pub(crate) fn below(&mut self, count: usize) -> usize {

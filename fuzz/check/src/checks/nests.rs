@@ -19,8 +19,9 @@ use crate::checks::trees::{LOOPS, PREFIX, options, target};
 
 /// Largest absolute value of an element.
 const VALUE_MAX: i64 = 1 << 20;
-/// Maximal number of elements of the whole shape, and of evaluations of leaves by a kernel.
+/// Number of elements of the whole shape beyond which further axes have size 2.
 const ELEMENTS_MAX: usize = 400;
+/// Maximum number of evaluations of leaves by a kernel.
 const WORK_MAX: usize = 60_000;
 /// Levels of ops of a tree.
 const DEPTH: usize = 6;

@@ -6,7 +6,6 @@
 use gradiff_corpus::{Case, ExprCase, ViewOps};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::backends::engine::Turn;
 use crate::backends::peer::Peer;
 use crate::checks::exprs::{points, unlimited};
@@ -76,11 +75,8 @@ impl Upstream {
             Case::Expr(_) => "exprs",
         };
         let asked: Vec<Value> = cases.iter().map(question).collect();
-        let answer = self.0.ask(&json!({ request: asked })).map_err(|outcome| match outcome {
-            Outcome::Timeout(seconds) => format!("no answer within {seconds} s"),
-            Outcome::Crash(reason) | Outcome::Environment(reason) => reason,
-            outcome => format!("{outcome:?}"),
-        })?;
+        let answer = self.0.ask(&json!({ request: asked }));
+        let answer = answer.map_err(|outcome| outcome.reason("answer"))?;
         let answers = answer[request].as_array().filter(|list| list.len() == cases.len());
         let answers = answers.ok_or_else(|| format!("an answer without {request}"))?;
         Ok(cases.iter().zip(answers).map(|(case, answer)| judged(case, answer)).collect())

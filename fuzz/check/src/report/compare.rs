@@ -84,7 +84,7 @@ pub fn kernels_there(
     }
     let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
     let answer = upstream.ask(&json!({ "kernels": program }));
-    let answer = &answer.map_err(|outcome| format!("{outcome:?}"))?["kernels"];
+    let answer = &answer.map_err(|outcome| outcome.reason("answer"))?["kernels"];
     if let Some(reason) = answer["skipped"].as_str().or_else(|| answer["refused"].as_str()) {
         return Ok(Err(reason.to_string()));
     }

@@ -5,7 +5,7 @@ use gradiff::rewrite::Rule;
 use gradiff_corpus::{Expr, ExprCase, ExprUnary, Var};
 use gradiff_rules::instance;
 
-use crate::rules::sabotage::{Subject, is_legal};
+use crate::rules::sabotage::{Subject, legalizes};
 
 use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U32, U64};
 
@@ -39,11 +39,11 @@ pub fn directed(rule: &Rule, row: &Rule, number: u64, state: &mut u64) -> Option
     let turn = if is_shared { number / 2 } else { number };
     let dtype = dtypes[turn as usize % dtypes.len()];
     // What a mutant leaves illegal only nodes of the row show.
-    let is_of_row = is_legal(rule.name) && number % 4 > 1 && row.types.has(dtype);
+    let is_of_row = legalizes(rule.name) && number % 4 > 1 && row.types.has(dtype);
     let graph = instance(if is_of_row { row } else { rule }, dtype, &mut dice)?;
     // The checker of expressions runs neither the late rules nor those after them.
     let table = rule.name.split('/').next().unwrap_or_default();
-    let is_last = ["late", "contract"].contains(&table) || is_legal(rule.name);
+    let is_last = ["late", "contract"].contains(&table) || legalizes(rule.name);
     let expr = if is_last { None } else { written(&graph) };
     Some(expr.map_or(Subject::Graph(graph), Subject::Expr))
 }

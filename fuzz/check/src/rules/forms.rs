@@ -16,7 +16,7 @@ use gradiff_rules::mutate::Mutant;
 
 use crate::blame::culprit::short;
 use crate::rules::directed::directed;
-use crate::rules::sabotage::{Harness, Subject, contracted, is_legal, outcome};
+use crate::rules::sabotage::{Harness, Subject, contracted, legalizes, outcome};
 
 /// The reviewed lines.
 pub const FORMS: &str = include_str!("../../../forms.txt");
@@ -111,7 +111,7 @@ pub fn form(rule: &str, graph: &UOp) -> String {
     if rule.starts_with("contract/") {
         return short(&contracted(graph));
     }
-    if is_legal(rule) {
+    if legalizes(rule) {
         let [.., legal] = rewritten(Mode::Default);
         return short(&legal);
     }

@@ -102,7 +102,8 @@ pub struct Death {
     pub sign: Sign,
     /// Description in one line.
     pub detail: String,
-    /// The input that it was tried on; `None` for `expect` lines.
+    /// The input that it was tried on; `None` for `expect` lines, and for a panic outside of the
+    /// judge.
     pub subject: Option<Subject>,
     /// The rule that blame names; for a failing line, the rule that it is about.
     pub rule: Option<String>,
@@ -282,7 +283,7 @@ impl<'a> Harness<'a> {
     /// Judges a subject.
     fn killed_by_subject(&self, rule: &Rule, subject: &Subject) -> Option<Death> {
         // A rule that does not fire changes nothing; one that makes an op legal leaves that op.
-        if !is_legal(rule.name) && graph_of(subject).is_some_and(|graph| !fires(rule, &graph)) {
+        if !legalizes(rule.name) && graph_of(subject).is_some_and(|graph| !fires(rule, &graph)) {
             return None;
         }
         let judged = crate::catch(|| (self.judge)(subject)).and_then(|judged| judged);
@@ -469,19 +470,19 @@ impl Death {
     }
 
     /// Returns whether the pass that blame names runs the mutated rule.
-    pub fn passes(&self, mutant: &Mutant) -> bool {
+    pub fn names_pass(&self, mutant: &Mutant) -> bool {
         let pass = self.pass.as_deref().unwrap_or_default();
         match mutant.rule.name.split_once('/') {
             Some((table @ ("late" | "contract"), _)) => pass == table,
-            Some(_) if is_legal(mutant.rule.name) => pass == "legal",
+            Some(_) if legalizes(mutant.rule.name) => pass == "legal",
             Some(("reduce", _)) => pass == "collapse",
             _ => pass.starts_with("symbolic") || pass == "collapse",
         }
     }
 }
 
-/// Returns whether the rule of this name is of a table that makes graphs legal.
-pub(crate) fn is_legal(rule: &str) -> bool {
+/// Returns whether the rule of this name is in a table that makes graphs legal.
+pub(crate) fn legalizes(rule: &str) -> bool {
     let table = rule.split('/').next().unwrap_or_default();
     let tables = ["half", "mulacc", "recip", "floor", "division", "shift", "maximum", "narrow"];
     tables.contains(&table)

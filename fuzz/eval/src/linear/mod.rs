@@ -87,7 +87,8 @@ pub fn run_rounded(
 /// Runs a kernel under the requirements of a target. Undefined values become arbitrary ones.
 ///
 /// # Errors
-/// As [`run`], and violations of the requirements.
+/// As [`run`], and violations of the requirements. The kernel is not verified: it must be well
+/// formed.
 pub fn run_checked(
     kernel: &Linear,
     memories: &mut [Elements],

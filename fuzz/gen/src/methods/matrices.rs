@@ -1,6 +1,6 @@
 //! Draws functions of matrices, and digests.
 
-use gradiff_corpus::{Arg, DType, Distribution, KECCAK, Literal, Method, ValueId};
+use gradiff_corpus::{Arg, DType, Distribution, Literal, Method, ValueId};
 
 use super::floats::{is_exact, is_near, smooth, unknown};
 use crate::fact::Fact;
@@ -11,8 +11,10 @@ use crate::{Choices, shapes};
 const MAX_SIZE: usize = 5;
 /// Number of attempts at a dtype of floats.
 const DTYPE_TRIES: usize = 4;
-/// Sizes of messages: around those that functions absorb at a time, which are 136, 144 and 168.
-const MESSAGES: [usize; 14] = [0, 1, 7, 8, 31, 135, 136, 137, 143, 144, 145, 167, 168, 169];
+/// The functions of digests, and the bytes that each absorbs at a time.
+const RATES: [(&str, usize); 3] = [("sha3_224", 144), ("sha3_256", 136), ("shake_128", 168)];
+/// Sizes of messages that are shorter.
+const MESSAGES: [usize; 5] = [0, 1, 7, 8, 31];
 /// Maximum number of bytes along the axis of messages.
 const MAX_MESSAGE: usize = 300;
 /// The factors of x, `(x xT) x` and `(x xT)^2 x`.
@@ -78,6 +80,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Adds digests of messages.
     pub(super) fn draw_keccak(&mut self) -> Option<ValueId> {
+        let (function, rate) = self.choices.pick(&RATES);
         let src = match self.choices.one_in(2) {
             true => self.pick(|tensor, fact| {
                 let bytes = |size: &usize| size * tensor.dtype.size_bytes();
@@ -85,18 +88,24 @@ impl<C: Choices> Builder<'_, C> {
                     && tensor.shape.last().is_some_and(|size| bytes(size) <= MAX_MESSAGE)
             })?,
             false => {
-                let mut shape = vec![self.choices.pick(&MESSAGES)];
+                let size = match self.choices.one_in(2) {
+                    true => rate - 1 + self.choices.below(3) as usize,
+                    false => self.choices.pick(&MESSAGES),
+                };
+                let mut shape = vec![size];
                 if self.choices.one_in(3) {
                     shape.insert(0, self.choices.pick(&[2, 3, 0]));
                 }
-                if self.limit < shapes::count(&shape) || !self.config.dtypes.contains(&DType::U8) {
+                if !self.config.dtypes.contains(&DType::U8) {
                     return None;
                 }
+                // So that messages fill what is absorbed at a time.
+                self.raise_limit(shapes::count(&shape))?;
                 let (statement, fact) = self.fresh(DType::U8, shape);
                 self.push(statement, fact)
             }
         };
-        let function = Arg::Word(self.choices.pick(KECCAK));
+        let function = Arg::Word(function);
         let fact = Fact::exact(0.0, 255.0, 0);
         Some(self.push_method(Method::Keccak, vec![src], vec![function], fact))
     }

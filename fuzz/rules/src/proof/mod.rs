@@ -74,7 +74,7 @@ pub struct Obligation {
     pub label: String,
     /// SMT-LIB 2: declarations and assumptions.
     pub premises: String,
-    /// The term that follows from it.
+    /// The term that must follow from the premises.
     pub goal: String,
     /// The names to ask for if there is a counter-example.
     pub values: Vec<String>,

@@ -250,7 +250,6 @@ impl Script {
             // The result of a division by zero is any number.
             let number = self.unknown(&name, bits);
             self.fact(format!("(=> (distinct {y} {zero}) (= {name} {value}))"));
-            self.widest = self.widest.max(bits);
             found.push(number);
         }
         let rest = found.pop().expect("there are two values");
@@ -289,8 +288,8 @@ impl Script {
         Ok(self.term(format!("({name} {} {})", x.text, y.text), bits))
     }
 
-    /// The value between `low` and `high` that is congruent to `x` modulo `high - low + 1`, a power
-    /// of two of `bits` bits.
+    /// The value between `low` and `high` that is congruent to `x` modulo `high - low + 1`,
+    /// which is 2^bits.
     pub(super) fn wrap(&mut self, x: &Number, (low, high): (i128, i128), bits: u32) -> Number {
         let need = bits + u32::from(low == 0);
         match self.theory {

@@ -1,7 +1,7 @@
-//! Reductions of products whose operands are repeated along some axes and padded along any, also
-//! along those that they are repeated along, against loops.
+//! Reductions of products, compared with naive loops. Operands are repeated along some axes and
+//! padded along any, including the repeated ones.
 //!
-//! In: operands of any layout. A CPU's schedule packs one of them, from few elements on. Groups of
+//! In: operands of any layout. A CPU's schedule packs one of them, even of few elements. Groups of
 //! threads copy parts of them to local memory, in a loop that is inside another one if several axes
 //! are reduced. Programs seldom pad what they have repeated, and their reductions are seldom along
 //! several loops, or of values that are the same all along one.

@@ -12,6 +12,7 @@
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::runtime::Executable;
+use gradiff_corpus::splitmix64;
 use gradiff_eval::Elements;
 use gradiff_eval::linear::run_rounded;
 
@@ -314,7 +315,7 @@ impl<'a> Trial<'a> {
         bounds.sort_unstable();
         bounds.dedup();
         let filled = |number: usize, (global, dtype): (Global, DType)| -> Elements {
-            let mut random = Random(seed << 32 | number as u64);
+            let mut random = Random { seed: seed << 32 | number as u64, drawn: 0 };
             let count = global.size_elements;
             // Seven sets use all edges, in another order for each parameter.
             let first = seed.wrapping_mul(number as u64 + 1);
@@ -392,7 +393,7 @@ impl<'a> Trial<'a> {
     fn spread(&self) -> [Spread; 2] {
         let runs = |index: usize, memories: &[Elements]| {
             let moved = |(number, (margin, way)): (u64, (f64, Move))| {
-                let mut random = Random(self.seed << 8 | number);
+                let mut random = Random { seed: self.seed << 8 | number, drawn: 0 };
                 let mut round = |op, value| nudge(op, value, way, &mut random);
                 Some((margin, run(self.kernels[index], memories, &mut round).ok()?))
             };
@@ -512,16 +513,16 @@ fn nudge(op: Op, value: Constant, way: Move, random: &mut Random) -> Constant {
     if is_number { moved } else { value }
 }
 
-/// Numbers from a seed: splitmix64.
-struct Random(u64);
+/// Numbers from a seed.
+struct Random {
+    seed: u64,
+    drawn: u64,
+}
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.drawn += 1;
+        splitmix64(self.seed, self.drawn - 1)
     }
 
     fn below(&mut self, count: u64) -> u64 {

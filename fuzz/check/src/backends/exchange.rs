@@ -1,0 +1,219 @@
+//! The process of a peer: lines to its standard input, lines from its standard output.
+//!
+//! Nothing that it does holds up the caller for longer than an answer may take: it may not read,
+//! write without end, close its output, or leave its output to a child and die.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Outcome;
+
+/// Seconds without an answer after which a peer is ended. What it computes with takes long to load
+/// or compiles; a loop that never ends is found earlier by the CPU time of the worker.
+const ANSWER_SECONDS: u64 = 60;
+
+/// Memory that a peer may have, in KiB.
+const MEMORY_KIB: u64 = 8 << 20;
+
+/// Bytes that an answer may have.
+const ANSWER_BYTES: u64 = 1 << 28;
+
+/// Bytes of a line of standard error that are read at once; the rest is the next line.
+const ERROR_BYTES: u64 = 1 << 12;
+
+/// Lines of standard error that are kept for messages.
+const KEPT_LINES: usize = 8;
+
+/// Characters of a peer's text that messages show.
+const SHOWN_CHARS: usize = 300;
+
+/// Time between two looks at whether the peer lives and an end was requested.
+const PAUSE: Duration = Duration::from_millis(100);
+
+static IS_CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// Makes every wait for an answer end, now and from now on.
+pub fn cancel_peers() {
+    IS_CANCELLED.store(true, Ordering::SeqCst);
+}
+
+/// A running peer.
+pub(super) struct Process {
+    child: Child,
+    /// Taken by a thread that writes, since the peer may not read.
+    requests: Sender<String>,
+    lines: Receiver<Result<String, String>>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Process {
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn start(command: &[String]) -> Result<Process, String> {
+        // A shell sets the limit, which the standard library cannot.
+        let mut started = match cfg!(unix) {
+            true => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -d {MEMORY_KIB}; exec \"$@\""), "sh"]);
+                shell.args(command);
+                shell
+            }
+            false => {
+                let mut started = Command::new(&command[0]);
+                started.args(&command[1..]);
+                started
+            }
+        };
+        started.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = started.spawn().map_err(|error| format!("{}: {error}", command[0]))?;
+        let missing = || "a pipe is missing".to_string();
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        let stderr = BufReader::new(child.stderr.take().ok_or_else(missing)?);
+        let errors = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = Arc::clone(&errors);
+        std::thread::spawn(move || keep_last_lines(stderr, &kept));
+        Ok(Process { child, requests: writer(stdin), lines: reader(stdout), errors })
+    }
+
+    /// Sends a line and waits for the next one.
+    pub(super) fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
+        if let Ok(line) = self.lines.try_recv() {
+            let line = line.unwrap_or_else(|problem| problem);
+            return Err(Outcome::Crash(format!("a line that was not asked for: {}", cut(&line))));
+        }
+        // A peer that has died is noticed at its answer.
+        let _ = self.requests.send(format!("{request}\n"));
+        let value = self.next_line()?.and_then(|line| {
+            let object = serde_json::from_str(&line).ok().filter(Value::is_object);
+            object.ok_or_else(|| format!("an answer that is no JSON object: {}", cut(&line)))
+        });
+        value.map_err(Outcome::Crash)
+    }
+
+    /// Waits for a line. The inner error is what stands in place of one.
+    fn next_line(&mut self) -> Result<Result<String, String>, Outcome> {
+        let start = Instant::now();
+        loop {
+            match self.lines.recv_timeout(PAUSE) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Outcome::Crash(self.last_words()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if IS_CANCELLED.load(Ordering::SeqCst) {
+                return Err(Outcome::Environment("interrupted".to_string()));
+            }
+            // A child of a dead peer may hold its output open.
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return match self.lines.try_recv() {
+                    Ok(line) => Ok(line),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                        Err(Outcome::Crash(self.last_words()))
+                    }
+                };
+            }
+            if Duration::from_secs(ANSWER_SECONDS) <= start.elapsed() {
+                return Err(Outcome::Timeout(ANSWER_SECONDS));
+            }
+        }
+    }
+
+    /// Describes the end of the process, with its last line of standard error.
+    fn last_words(&mut self) -> String {
+        // It has closed its output, and most likely ends.
+        let mut ended = None;
+        for _ in 0..100 {
+            ended = self.child.try_wait().ok().flatten();
+            if ended.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let how = match ended {
+            Some(status) => format!("it ended ({status})"),
+            None => "it closed its standard output".to_string(),
+        };
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // The thread that reads standard error ends after the process.
+        std::thread::sleep(Duration::from_millis(20));
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = errors.iter().rev().find(|line| !line.is_empty());
+        format!("{how}{}", last.map_or(String::new(), |line| format!(": {line}")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes the lines that are sent, until the process or its owner ends.
+fn writer(mut stdin: ChildStdin) -> Sender<String> {
+    let (sender, requests) = channel::<String>();
+    std::thread::spawn(move || {
+        for line in requests {
+            if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}
+
+/// Reads lines, one before it is asked for: a peer that writes without end waits.
+fn reader(mut stdout: impl BufRead + Send + 'static) -> Receiver<Result<String, String>> {
+    let (sender, lines) = sync_channel(1);
+    std::thread::spawn(move || {
+        loop {
+            let mut line = Vec::new();
+            let read = stdout.by_ref().take(ANSWER_BYTES).read_until(b'\n', &mut line);
+            let answer = match read {
+                Ok(0) | Err(_) => return,
+                Ok(_) if line.last() != Some(&b'\n') => Err(format!(
+                    "an answer that does not end: {}",
+                    cut(&String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN_CHARS)]))
+                )),
+                Ok(_) => String::from_utf8(line).map_err(|_| "an answer that is no UTF-8".into()),
+            };
+            if sender.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Keeps the last lines that a process writes, the beginning of each.
+fn keep_last_lines(mut stderr: impl BufRead, kept: &Mutex<VecDeque<String>>) {
+    loop {
+        let mut line = Vec::new();
+        match stderr.by_ref().take(ERROR_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(cut(&String::from_utf8_lossy(&line)));
+        if kept.len() > KEPT_LINES {
+            kept.pop_front();
+        }
+    }
+}
+
+/// The start of a text in one line, for messages.
+pub(super) fn cut(text: &str) -> String {
+    let line = text.trim().replace(['\n', '\r'], " ");
+    let start: String = line.chars().take(SHOWN_CHARS).collect();
+    if start.len() < line.len() { format!("{start}...") } else { start }
+}
