@@ -1,8 +1,8 @@
 //! Pass `cache-inputs`: caches a reduction's input (TVM's `cache_write`).
 //!
-//! If a reduction computes a costly value of each element of a row, and a later loop over the same
-//! row computes the same value again, the reduction stores it into an array of the thread, and the
-//! later loop loads it.
+//! If the input of a reduction is a costly value of each element of a row, and a later loop over
+//! the same row computes the same value again, the reduction stores it into an array of the thread,
+//! and the later loop loads it.
 //!
 //! ```text
 //! s = sum over r of exp2(x[r])              s = sum over r of (t[r] = exp2(x[r]))
@@ -58,48 +58,27 @@ fn cache_input(root: &UOp, number: usize, thresholds: &Thresholds) -> Result<Opt
         let row = Row { free: &free, ranges, bits: ranges_of(reduction), reduced };
         let Some(size) = row.size().filter(|_| row.may_recur()) else { continue };
         let before: FxHashSet<UOp> = reduction.toposort().into_iter().collect();
-        let input = &reduction.src()[0];
-        let data = data_of(input);
-        for value in input.toposort().iter().rev().filter(|value| data.contains(*value)) {
-            let bytes = size.saturating_mul(value.dtype().size_bytes() as i64);
-            if thresholds.cache_row_bytes < bytes || !row.is_worth_caching(value, thresholds) {
-                continue;
-            }
-            let candidates = free.nodes.iter().filter(|node| !before.contains(node));
-            let matches: FxHashMap<UOp, Counters> = candidates
-                .filter_map(|node| Some((node.clone(), row.match_expression(value, node)?)))
-                .collect();
-            if !matches.is_empty() {
-                let array = Local { number, size_elements: size };
-                return row.cached(root, (reduction, value), &matches, array).map(Some);
-            }
+        // A part of the input would not be stored in iterations in which the input is simplified to
+        // something else, as where a gate is closed; later loops load all elements.
+        let value = &reduction.src()[0];
+        let is_cached = value.op() == Op::Load && value.src()[0].src()[0].op() == Op::DefineLocal;
+        let bytes = size.saturating_mul(value.dtype().size_bytes() as i64);
+        if is_cached
+            || thresholds.cache_row_bytes < bytes
+            || !row.is_worth_caching(value, thresholds)
+        {
+            continue;
+        }
+        let candidates = free.nodes.iter().filter(|node| !before.contains(node));
+        let matches: FxHashMap<UOp, Counters> = candidates
+            .filter_map(|node| Some((node.clone(), row.match_expression(value, node)?)))
+            .collect();
+        if !matches.is_empty() {
+            let array = Local { number, size_elements: size };
+            return row.cached(root, reduction, &matches, array).map(Some);
         }
     }
     Ok(None)
-}
-
-/// Collects the data that a value is computed from: neither addresses nor parts of cached rows.
-fn data_of(value: &UOp) -> FxHashSet<UOp> {
-    let mut found: FxHashSet<UOp> = FxHashSet::default();
-    let mut seen: FxHashSet<UOp> = FxHashSet::default();
-    let mut pending = vec![value.clone()];
-    while let Some(node) = pending.pop() {
-        if !seen.insert(node.clone()) {
-            continue;
-        }
-        let is_cached = node.op() == Op::Load && node.src()[0].src()[0].op() == Op::DefineLocal;
-        if is_cached {
-            // The stored value may contain other data; its address and its load are not data.
-            pending.extend(node.src()[1..].iter().filter_map(|store| store.src().get(1).cloned()));
-            continue;
-        }
-        // Addresses are simplified by the rules for indices, which do not handle memory.
-        if node.op() != Op::Index {
-            pending.extend(node.src().iter().cloned());
-            found.insert(node);
-        }
-    }
-    found
 }
 
 /// The counter of a later loop for each range of a row.
@@ -184,14 +163,15 @@ impl Row<'_> {
         counters.into_iter().collect()
     }
 
-    /// Returns the kernel in which the reduction stores the value and the matches are loads.
+    /// Returns the kernel in which the reduction stores its input and the matches are loads.
     fn cached(
         &self,
         root: &UOp,
-        (reduction, value): (&UOp, &UOp),
+        reduction: &UOp,
         matches: &FxHashMap<UOp, Counters>,
         local: Local,
     ) -> Result<UOp, Error> {
+        let value = &reduction.src()[0];
         let dtype = value.dtype();
         let array = UOp::new(Op::DefineLocal, dtype, [], Arg::Local(local));
         let address = |counters: &[UOp]| {
@@ -204,9 +184,8 @@ impl Row<'_> {
         let store = [address(self.ranges), value.clone()];
         let store = UOp::new(Op::Store, DType::Void, store, Arg::None);
         let stored = load_after(self.ranges, store);
-        let storing = map_nodes(&reduction.toposort(), |old, node| {
-            Ok(if old == value { stored.clone() } else { node })
-        })?;
+        let ranges = reduction.src()[1..].iter().cloned();
+        let storing = reduction.with_src(std::iter::once(stored).chain(ranges));
         map_nodes(&root.toposort(), |old, node| {
             if old == reduction {
                 return Ok(storing.clone());

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::interval::Interval;
+use gradiff_graph::interval::{Interval, unwrapped};
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp, Variable};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -201,7 +201,8 @@ fn under_all(root: &UOp, facts: &[Fact], context: &mut dyn Context) -> Option<UO
 }
 
 /// Replaces the facts' nodes with stand-ins, simplifies, and puts the nodes back; `None` if the
-/// result is not smaller.
+/// result is not smaller, or may wrap: it is computed also where the clauses do not hold, where
+/// some languages do not define an overflow.
 fn under(root: &UOp, facts: &[&Fact], context: &mut dyn Context) -> Option<UOp> {
     let stand_ins: SmallVec<[UOp; 8]> =
         facts.iter().enumerate().map(|(at, fact)| stand_in(fact, at)).collect::<Option<_>>()?;
@@ -218,7 +219,22 @@ fn under(root: &UOp, facts: &[&Fact], context: &mut dyn Context) -> Option<UOp> 
         (node.op() != Op::Const).then(|| facts[position].node.clone())
     };
     let result = context.nested(&replace(&simplified, put_back));
-    (result.order().len() < root.order().len()).then_some(result)
+    let is_smaller = result.order().len() < root.order().len();
+    (is_smaller && !may_wrap(&result, root, context.bounds())).then_some(result)
+}
+
+/// Returns whether an integer that `root` does not compute may exceed its dtype.
+fn may_wrap(result: &UOp, root: &UOp, bounds: &mut Bounds) -> bool {
+    let before: FxHashSet<&UOp> = root.order().into_iter().collect();
+    let mut is_new = result.order().into_iter().filter(|node| !before.contains(node));
+    is_new.any(|node| {
+        let operands: SmallVec<[Interval; 3]> =
+            node.src().iter().map(|source| bounds.of(source)).collect();
+        let kind = (node.op(), node.dtype(), node.arg());
+        let exact = unwrapped(kind, &|number| operands.get(number).copied());
+        let range = node.dtype().int_range();
+        exact.zip(range).is_some_and(|(exact, range)| exact.0 < range.0 || range.1 < exact.1)
+    })
 }
 
 /// A constant or variable that has the narrowed range of a node.

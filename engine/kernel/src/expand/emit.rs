@@ -26,6 +26,7 @@ pub(super) fn emit(dims: &Dims<'_>, vectors: Vectors) -> Linear {
         constant_numbers: FxHashMap::default(),
         splats: Vec::new(),
         known: Known::of(dims),
+        has_alu: vectors.alu,
         deferred: Vec::new(),
     };
     emitter.walk(0, linear.uops.len(), 0);
@@ -63,6 +64,8 @@ struct Emitter<'a> {
     /// Broadcasts of constants: the number of the constant, and the number of lanes.
     splats: Vec<(u32, u8)>,
     known: Known,
+    /// True if the target computes with vectors, and does not only load and store them.
+    has_alu: bool,
     /// The loads that wait for their first use, each with the counters of all ranges.
     deferred: Vec<(usize, SmallVec<[i64; 8]>)>,
 }
@@ -286,7 +289,8 @@ impl Emitter<'_> {
     }
 
     /// Reduces the lower and the upper half of a vector by an op, again and again, and returns the
-    /// two lanes that are left; all lanes of bools, which are masks.
+    /// two lanes that are left; all lanes of bools, which are masks, and where vectors are only
+    /// loaded and stored.
     fn reduce_halves(
         &mut self,
         op: &Instruction,
@@ -294,7 +298,7 @@ impl Emitter<'_> {
         count: i64,
     ) -> SmallVec<[Value; 16]> {
         let (mut vector, mut lanes, dtype) = (self.emitted_vector(position), count, op.dtype);
-        while 2 < lanes && dtype != DType::Bool {
+        while 2 < lanes && dtype != DType::Bool && self.has_alu {
             lanes /= 2;
             let halves = [0, lanes].map(|first| {
                 let parts: SmallVec<[Value; 16]> =

@@ -12,17 +12,11 @@ const MERGED_FROM: usize = 512;
 /// Maximum number of elements of such a sort.
 const MERGED_MAX: usize = 600;
 
-/// One of this many sorts is of a longer axis.
-const LONG_ODDS: u32 = 16;
-
 impl<C: Choices> Builder<'_, C> {
     /// Adds a sort, the positions of one, or the first elements of either.
     pub(super) fn draw_sort(&mut self, method: Method) -> Option<ValueId> {
         let policy = self.policy;
-        let src = match self.choices.one_in(LONG_ODDS) {
-            true => self.long_axis()?,
-            false => self.pick(|tensor, fact| !tensor.shape.is_empty() && decided(fact, policy))?,
-        };
+        let src = self.pick(|tensor, fact| !tensor.shape.is_empty() && decided(fact, policy))?;
         let shape = self.type_of(src).shape.clone();
         let (axis, number) = self.some_axis(shape.len());
         if MERGED_FROM < shape[axis] && MERGED_MAX < shape.iter().product() {
@@ -41,15 +35,6 @@ impl<C: Choices> Builder<'_, C> {
             _ => Fact::exact(0.0, shape[axis].saturating_sub(1) as f64, 0),
         };
         Some(self.push_method(method, vec![src], args, fact))
-    }
-
-    /// Adds data along an axis that is sorted by merges, beyond the usual limit of elements.
-    fn long_axis(&mut self) -> Option<ValueId> {
-        let size = MERGED_FROM + 1 + self.choices.below((MERGED_MAX - MERGED_FROM) as u32) as usize;
-        self.raise_limit(size)?;
-        let dtype = self.dtype();
-        let (statement, fact) = self.fresh(dtype, vec![size]);
-        decided(&fact, self.policy).then(|| self.push(statement, fact))
     }
 
     /// Adds the position of an extreme element.

@@ -207,6 +207,17 @@ mod tests {
         }
     }
 
+    /// Under its gate, i // 5 + 2 (i % 5) is 2 i - 9, whose product exceeds 32 bits beyond it.
+    #[test]
+    fn what_a_gate_allows_does_not_exceed_its_type_behind_it() {
+        let tracker = ShapeTracker::from_shape(&[5, 2]).and_then(|x| x.permute(&[1, 0]));
+        let tracker = tracker.and_then(|x| x.reshape(&[10])?.shrink(&[(5, 10)]));
+        let tracker = tracker.and_then(|x| x.pad(&[(5, 1 << 30)])).expect("movements");
+        for seed in 0..20 {
+            check(&tracker, &mut Draw::new(seed)).unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
+
     #[test]
     fn indices_of_both_types_are_drawn() {
         let trackers = (0..400).map(|seed| moved(&mut Draw::new(seed)));
