@@ -303,9 +303,11 @@ impl<'a, C: Choices> Builder<'a, C> {
     /// Raises the maximum number of elements of a value to `count`; `None` if no program has as
     /// many.
     pub(crate) fn raise_limit(&mut self, count: usize) -> Option<()> {
-        let is_allowed = count <= self.config.max_elements.max(self.config.max_large_elements);
+        if self.config.max_elements.max(self.config.max_large_elements) < count {
+            return None;
+        }
         self.limit = self.limit.max(count);
-        is_allowed.then_some(())
+        Some(())
     }
 
     /// Returns the fact of a value.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,9 @@ const SHOWN_CHARS: usize = 300;
 
 /// Time between two looks at whether the peer lives and an end was requested.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Time in which the last line of a dead peer is read.
+const LAST_LINE: Duration = Duration::from_secs(1);
 
 static IS_CANCELLED: AtomicBool = AtomicBool::new(false);
 
@@ -114,12 +117,8 @@ impl Process {
             }
             // A child of a dead peer may hold its output open.
             if !matches!(self.child.try_wait(), Ok(None)) {
-                return match self.lines.try_recv() {
-                    Ok(line) => Ok(line),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                        Err(Outcome::Crash(self.last_words()))
-                    }
-                };
+                let line = self.lines.recv_timeout(LAST_LINE);
+                return line.map_err(|_| Outcome::Crash(self.last_words()));
             }
             if Duration::from_secs(ANSWER_SECONDS) <= start.elapsed() {
                 return Err(Outcome::Timeout(ANSWER_SECONDS));
