@@ -409,8 +409,10 @@ fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
     Ok((process, greeting))
 }
 
+/// Reads the first answer of a peer.
+///
 /// # Errors
-/// What is wrong with the answer.
+/// A name that does not exist, or a value of another type.
 fn greeting(answer: &Value, command: &str) -> Result<Greeting, String> {
     let names = |key: &str, is_known: &dyn Fn(&str) -> bool| -> Result<_, String> {
         let list = match &answer[key] {
@@ -460,8 +462,10 @@ fn outcome(answer: &Value) -> Result<Outcome, Outcome> {
     arrays.collect::<Result<Vec<Array>, Outcome>>().map(Outcome::Values)
 }
 
+/// Reads one of the values of an answer.
+///
 /// # Errors
-/// What is wrong with the value.
+/// A missing key, a dtype that does not exist, bytes that do not fit.
 fn array(value: &Value) -> Result<Array, String> {
     let missing = |key: &str, kind: &str| format!("no {kind} called {key}");
     let name = value["dtype"].as_str().ok_or_else(|| missing("dtype", "text"))?;
