@@ -8,6 +8,10 @@ const TINYGRAD: &str = "tinygrad symbolic.py";
 /// Forms that are better for devices than the canonical one.
 #[rustfmt::skip]
 pub(super) const LATE: &[Rule] = &[
+    row("late/common-sign", (Types::Ints, Bits),
+        "(add (neg x) (neg y))", "(neg (add x y))",
+        "",
+        "two ops instead of three; undone by algebra/sum-neg", ""),
     row("late/sub", (Types::Ints, Bits),
         "(add x (neg y))", "(sub x y)",
         "",

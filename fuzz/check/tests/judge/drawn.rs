@@ -10,6 +10,7 @@ use gradiff_corpus::{Case, ExprCase, Program, ViewOps};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 use gradiff_skip::{of_backend, or_skip};
 
+use crate::clock::cpu_seconds;
 use crate::corpus::{BATCH, agrees, blamed};
 use crate::targets;
 use crate::verdict::{Failure, Subject, Verdict};
@@ -27,6 +28,9 @@ const CALLS: u64 = 96;
 const TREES: u64 = 2;
 /// Number of random sequences of optimisations on each kernel of one program of the round.
 const SEQUENCES: u64 = 6;
+/// CPU seconds after which no further sequence is tried on a program: a hash of two rows takes
+/// seconds for each.
+const SEQUENCES_SECONDS: f64 = 3.0;
 /// One program in this many is run stage by stage as well, by the evaluators that blame uses.
 const STAGED_ONE_IN: u64 = 8;
 
@@ -376,7 +380,9 @@ fn kernel_devices(devices: &str) -> [Vec<&'static str>; 2] {
 /// Tries sequences of optimisations on every kernel of the program; returns their number.
 fn opts(program: &Program, seed: u64) -> Result<u64, Failure> {
     let sequences = Sequences::Legal { depth: 0, random: SEQUENCES, seed };
-    match gradiff_check::opts(program, &sequences, &|| false, &mut |_| {}) {
+    let began = cpu_seconds();
+    let is_over = || cpu_seconds() - began > SEQUENCES_SECONDS;
+    match gradiff_check::opts(program, &sequences, &is_over, &mut |_| {}) {
         Ok((tally, None)) => Ok(tally.sequences),
         Ok((_, Some(failure))) => Err(Failure {
             detail: failure.to_string(),
