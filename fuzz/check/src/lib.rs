@@ -49,7 +49,7 @@ pub use judge::expects::check_expects;
 pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::smaller;
-pub use report::compare::{KernelSummary, kernels_here, kernels_there};
+pub use report::compare::{KernelSummary, check_kernels_there, kernels_here, kernels_there};
 pub use report::snap;
 pub use report::{Finding, files, script, stem};
 pub use rules::{forms, sabotage};

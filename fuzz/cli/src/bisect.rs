@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use gradiff_check::{Answer, PEERS};
+use gradiff_check::{Answer, Kind, PEERS};
 use gradiff_corpus::{Case, CaseFile};
 
 use crate::args::Bisect;
@@ -86,9 +86,7 @@ fn answer(name: &str, case: &Case) -> Result<Answer, Failure> {
         let (tally, failures) = gradiff_check::agree(&[program], &backends);
         gradiff_check::check_canaries().map_err(Failure::Oracle)?;
         return Ok(match (failures.into_iter().next(), tally.skipped.into_keys().next()) {
-            (Some((_, failure)), _) => {
-                Answer::Wrong(format!("{}: {}", failure.kind.name(), failure.detail))
-            }
+            (Some((_, failure)), _) => Answer::Wrong(failure.kind, failure.detail),
             (None, Some(reason)) => Answer::Skipped(reason),
             (None, None) => Answer::Right(0, String::new()),
         });
@@ -100,7 +98,9 @@ fn words(answer: &Answer) -> String {
     match answer {
         Answer::Right(..) => "right".to_string(),
         Answer::Skipped(reason) => format!("skipped  {reason}"),
-        Answer::Wrong(detail) => format!("wrong    {}", detail.lines().next().unwrap_or_default()),
+        Answer::Wrong(kind, detail) => {
+            format!("wrong    {}: {}", kind.name(), detail.lines().next().unwrap_or_default())
+        }
     }
 }
 
@@ -115,15 +115,13 @@ fn kind(file: &CaseFile) -> Option<&str> {
 /// The versions that fail and those that do not, in one line. Where the kind of failure is known,
 /// those that fail in another way are listed apart.
 fn summary(tried: &[Tried], kind: Option<&str>) -> String {
-    let begins = |detail: &str| {
-        kind.is_none_or(|kind| detail.split_once(": ").is_some_and(|(first, _)| first == kind))
-    };
+    let is_same_kind = |found: Kind| kind.is_none_or(|kind| found.name() == kind);
     let of = |is_chosen: &dyn Fn(&Answer) -> bool| {
         let chosen = tried.iter().filter(|tried| is_chosen(&tried.answer));
         chosen.map(|tried| tried.version.as_str()).collect::<Vec<_>>().join(", ")
     };
     let fails = |is_same: bool| {
-        of(&|answer| matches!(answer, Answer::Wrong(detail) if begins(detail) == is_same))
+        of(&|answer| matches!(answer, Answer::Wrong(kind, _) if is_same_kind(*kind) == is_same))
     };
     let parts = [
         (FAILS, fails(true)),
@@ -152,7 +150,7 @@ fn section(peer: &str, file: &CaseFile, tried: &[Tried], summary: &str) -> Strin
     let title = title.split_once(": ").map_or(title, |(_, title)| title);
     let mut text = format!("## {title}\n\n{peer}: {summary}\n\n");
     let last = tried.iter().rev().find_map(|tried| match &tried.answer {
-        Answer::Wrong(detail) => Some((&tried.version, detail)),
+        Answer::Wrong(_, detail) => Some((&tried.version, detail)),
         _ => None,
     });
     let Some((version, detail)) = last else { return text };
@@ -175,8 +173,8 @@ mod tests {
     #[test]
     fn versions_are_listed_by_their_answer() {
         let answers = [
-            ("0.9.0", Answer::Wrong("refused: no such operator".into())),
-            ("0.9.2", Answer::Wrong("mismatch: element 0".into())),
+            ("0.9.0", Answer::Wrong(Kind::Refused, "no such operator".into())),
+            ("0.9.2", Answer::Wrong(Kind::Mismatch, "element 0".into())),
             ("0.10.0", Answer::Right(0, String::new())),
             ("0.14.0", Answer::Skipped("it has no shape trackers".into())),
         ];

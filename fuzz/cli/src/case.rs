@@ -89,7 +89,8 @@ fn require(
 ) -> Result<(), Failure> {
     for word in required {
         let rows = gradiff_check::BACKENDS.iter();
-        if !rows.into_iter().any(|row| row.name == word || row.device == word) {
+        let is_known = rows.into_iter().any(|row| row.name == word || row.device == word);
+        if !is_known && !gradiff_check::is_peer(word) {
             let mut devices: Vec<&str> =
                 gradiff_check::BACKENDS.iter().map(|row| row.device).collect();
             devices.sort_unstable();

@@ -35,7 +35,8 @@ impl Sums {
 const COLUMNS: [&str; 4] = ["kernels", "loads", "stores", "alu"];
 
 /// Prints a line for each program: kernels, elements loaded and stored, and results of elementwise
-/// operations, here and there. For a single file, the kernels as well.
+/// operations, here and there. For a single file, the kernels as well. A program for which the peer
+/// fails is a row, and makes the command fail at its end.
 ///
 /// # Errors
 /// A peer that is not available or shows no kernels; files that cannot be read.
@@ -43,7 +44,9 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
     crate::interrupt::install();
     let files = crate::case::files(&options.files, false)?;
     let peer = options.with.as_str();
-    let (mut compared, mut skipped) = (0, 0);
+    gradiff_check::check_kernels_there(peer)
+        .map_err(|reason| Failure::Environment(format!("{peer}: {reason}")))?;
+    let (mut compared, mut skipped, mut failed) = (0, 0, 0);
     // Programs with less, as much, or more here than there, for each column.
     let mut counts = [[0u64; 3]; COLUMNS.len()];
     row("here / there", COLUMNS.map(str::to_string));
@@ -53,16 +56,18 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
         }
         let Case::Program(program) = crate::case::read(path)?.case else { continue };
         let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into());
-        let there = gradiff_check::kernels_there(peer, &program)
-            .map_err(|reason| Failure::Environment(format!("{peer}: {reason}")))?;
-        let (here, there) = match (gradiff_check::kernels_here(&program), there) {
-            (Ok(here), Ok(there)) => (here, there),
-            (Err(reason), _) => {
-                return Err(Failure::Usage(format!("{}: {reason}", path.display())));
-            }
-            (_, Err(reason)) => {
+        let here = gradiff_check::kernels_here(&program)
+            .map_err(|reason| Failure::Usage(format!("{}: {reason}", path.display())))?;
+        let there = match gradiff_check::kernels_there(peer, &program) {
+            Ok(Ok(there)) => there,
+            Ok(Err(reason)) => {
                 outln!("{name:40}skipped: {reason}");
                 skipped += 1;
+                continue;
+            }
+            Err(reason) => {
+                outln!("{name:40}failed: {reason}");
+                failed += 1;
                 continue;
             }
         };
@@ -77,11 +82,11 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
             print(peer, &there, options.source);
         }
     }
-    outln!("{compared} programs compared, {skipped} skipped");
+    outln!("{compared} programs compared, {skipped} skipped, {failed} failed");
     for (name, [fewer, equal, more]) in COLUMNS.iter().zip(counts) {
         outln!("{name:10}fewer here in {fewer}, as many in {equal}, more in {more}");
     }
-    Ok(Status::Clean)
+    Ok(if failed > 0 { Status::Findings } else { Status::Clean })
 }
 
 fn row(name: &str, cells: [String; COLUMNS.len()]) {

@@ -14,11 +14,13 @@ use crate::Failure;
 use crate::known::{self, Failed, Known};
 use crate::out::{clean, errln};
 use crate::pool::{Client, Death, FROM_OUTSIDE, FailedProgram, Settings};
+use crate::progress::Progress;
 use crate::sequence::{EXTENSION, Sequence};
 use crate::whole::write_whole;
 
-/// Number of runs that a minimisation may take.
+/// Number of runs that a minimisation may take, and the time in a hunt, whose other failures wait.
 const BUDGET: usize = 600;
+const MINIMISE_TIME: Duration = Duration::from_secs(120);
 /// The same for a program that kills or hangs its worker at each run.
 const BUDGET_FATAL: usize = 20;
 /// The same for a program that ends the process of a peer.
@@ -212,9 +214,10 @@ impl Findings {
         failed: &FailedProgram,
         origin: &str,
         raw: Option<PathBuf>,
+        progress: &mut Progress,
     ) -> Result<(), Failure> {
         let original = &failed.failure;
-        let is_saved = match self.minimised(program, original) {
+        let is_saved = match self.minimised(program, original, progress) {
             Ok(Some((small, now, blame))) => {
                 let finding =
                     Finding { program: small, failure: now, blame, origin: origin.to_string() };
@@ -252,6 +255,7 @@ impl Findings {
         &mut self,
         program: &Program,
         original: &CheckFailure,
+        progress: &mut Progress,
     ) -> Result<Option<(Program, CheckFailure, Option<Blame>)>, Failure> {
         // One backend may die of damage done by another: then all of them run.
         let mut backends = original.backend.clone();
@@ -265,10 +269,13 @@ impl Findings {
             return Ok(None);
         }
         let client = self.client(&backends);
-        let small = minimise(program, &now, client)?;
-        let failures = match client.judge(&small) {
-            Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
-            judged => judged?.1,
+        let small = minimise(program, &now, client, Some(MINIMISE_TIME), progress)?;
+        let failures = match small == *program {
+            true => vec![now.clone()],
+            false => match client.judge(&small) {
+                Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
+                judged => judged?.1,
+            },
         };
         let (small, now) = match failures.into_iter().find(|failure| is_same(failure, original)) {
             Some(now) => (small, now),
@@ -499,7 +506,8 @@ fn is_death(failure: &CheckFailure) -> bool {
     failure.kind == Kind::Crash && !failure.detail.starts_with("panic")
 }
 
-/// Returns the smallest program found that fails on the same backend in the same way.
+/// Returns the smallest program found, within `time` if it is limited, that fails on the same backend
+/// in the same way.
 ///
 /// # Errors
 /// No worker can be started.
@@ -507,7 +515,11 @@ pub(crate) fn minimise(
     program: &Program,
     original: &CheckFailure,
     client: &mut Client,
+    time: Option<Duration>,
+    progress: &mut Progress,
 ) -> Result<Program, Failure> {
+    let start = Instant::now();
+    let (mut runs, mut statements) = (0, program.statements.len());
     let budget = match (original.kind, gradiff_check::is_peer(&original.backend)) {
         (Kind::Timeout, true) => BUDGET_PEER_TIMEOUT,
         (Kind::Timeout, false) => BUDGET_FATAL,
@@ -517,11 +529,20 @@ pub(crate) fn minimise(
     };
     let mut problem = None;
     let small = gradiff_check::reduce(program, budget, &mut |candidate| {
-        if crate::interrupt::is_requested() || problem.is_some() {
+        let is_late = time.is_some_and(|time| time <= start.elapsed());
+        if is_late || crate::interrupt::is_requested() || problem.is_some() {
             return false;
         }
+        runs += 1;
+        progress.minimising(&original.backend, runs, statements);
         match client.judge(candidate) {
-            Ok((_, failures)) => failures.iter().any(|failure| is_same(failure, original)),
+            Ok((_, failures)) => {
+                let is_failing = failures.iter().any(|failure| is_same(failure, original));
+                if is_failing {
+                    statements = candidate.statements.len();
+                }
+                is_failing
+            }
             // The smallest program so far is the result.
             Err(Failure::Interrupted) => false,
             Err(failure) => {

@@ -209,7 +209,8 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                     }
                     let program = supply.program(failed.index);
                     let origin = origin(options, failed.index);
-                    pending += unexamined(findings.add(&program, &failed, &origin, raw))?;
+                    let added = findings.add(&program, &failed, &origin, raw, &mut progress);
+                    pending += unexamined(added)?;
                 }
                 let found = findings.records().len() as u64;
                 let missing = options.max_findings.saturating_sub(found);

@@ -50,6 +50,14 @@ impl Progress {
         ));
     }
 
+    /// Shows the state of a minimisation: the runs so far, and the statements that are left.
+    pub(crate) fn minimising(&mut self, backend: &str, runs: usize, statements: usize) {
+        let seconds = self.seconds();
+        self.show(format!(
+            "{seconds:.0} s  minimising a failure on {backend}: {runs} runs, {statements} statements left"
+        ));
+    }
+
     /// Shows the number of cases that are done.
     pub(crate) fn count(&mut self, done: u64, noun: &str) {
         let seconds = self.seconds();

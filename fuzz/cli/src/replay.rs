@@ -9,6 +9,7 @@ use gradiff_corpus::{Case, CaseFile, Program};
 use crate::args::{Blame, Reduce, Replay, RunFlags, Show};
 use crate::out::{out, outln};
 use crate::pool::{Client, Settings};
+use crate::progress::Progress;
 use crate::sequence::Sequence;
 use crate::{Failure, Status};
 
@@ -126,8 +127,8 @@ fn replay_case(
                 Answer::Skipped(reason) => {
                     outcome.skips.push(format!("skipped on {peer}: {reason}"));
                 }
-                Answer::Wrong(detail) => {
-                    outcome.problems.push(format!("mismatch on {peer}: {detail}"));
+                Answer::Wrong(kind, detail) => {
+                    outcome.problems.push(format!("{} on {peer}: {detail}", kind.name()));
                 }
             }
         }
@@ -183,7 +184,9 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
         outln!("{}: nothing fails; nothing to reduce", options.file.display());
         return Ok(Status::Clean);
     };
-    let small = crate::findings::minimise(&program, &failure, &mut client)?;
+    let mut progress = Progress::start(false);
+    let small = crate::findings::minimise(&program, &failure, &mut client, None, &mut progress)?;
+    progress.end();
     outln!("# {} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
     out!("{small}");
     Ok(Status::Findings)
@@ -221,6 +224,9 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
                     let blame = client.blame(program, &failure.backend)?;
                     let stage = match blame {
                         Some(blame) => blame.to_string(),
+                        None if gradiff_check::is_peer(&failure.backend) => {
+                            "a peer has no stages that could be told apart".to_string()
+                        }
                         None => "no stage is wrong on its own".to_string(),
                     };
                     Some(format!("{} on {}: {stage}", failure.kind.name(), failure.backend))

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gradiff_check::{Answer, Upstream};
+use gradiff_check::{Answer, Kind, Upstream};
 use gradiff_corpus::{Case, CaseFile};
 use gradiff_gen::{SeedChoices, case_seed};
 
@@ -65,8 +65,13 @@ pub(crate) fn sweep(
                     ops = (ops.0 + ours, ops.1 + theirs);
                     fewer += u64::from(theirs < ours);
                 }
-                Answer::Wrong(_) if is_over(&causes) => {}
-                Answer::Wrong(detail) => found(options, &upstream, case, &detail, &mut causes)?,
+                Answer::Wrong(..) if is_over(&causes) => {}
+                Answer::Wrong(Kind::Environment, reason) => {
+                    return Err(Failure::Environment(format!("{peer}: {reason}")));
+                }
+                Answer::Wrong(kind, detail) => {
+                    found(options, &upstream, case, (kind, &detail), &mut causes)?;
+                }
             }
         }
         done += batch;
@@ -113,13 +118,19 @@ fn found(
     options: &Sweep,
     upstream: &Upstream,
     case: &Case,
-    detail: &str,
+    (failure, detail): (Kind, &str),
     causes: &mut Causes,
 ) -> Result<(), Failure> {
     let wrong = |case: &Case| match upstream.check(std::slice::from_ref(case)).pop() {
-        Some(Answer::Wrong(detail)) => Some(detail),
+        Some(Answer::Wrong(_, detail)) => Some(detail),
         _ => None,
     };
+    // Each run of a peer that dies is a start of its process: one such death is minimised.
+    let is_death = matches!(failure, Kind::Crash | Kind::Timeout);
+    if let Some(count) = causes.new.get_mut(kind_of(detail)).filter(|_| is_death) {
+        *count += 1;
+        return Ok(());
+    }
     // The same kind of failure: a smaller case may show another one.
     let kind = kind_of(detail);
     let is_alike = |case: &Case| wrong(case).is_some_and(|found| kind_of(&found) == kind);
@@ -131,12 +142,13 @@ fn found(
     if known::count(&mut causes.known, &failed) {
         return Ok(());
     }
+    let signature = if is_death { kind.to_string() } else { signature };
     let count = causes.new.entry(signature).or_default();
     *count += 1;
     if *count > 1 {
         return Ok(());
     }
-    let title = format!("mismatch on {peer}: {detail}");
+    let title = format!("{} on {peer}: {detail}", failure.name());
     outln!("FOUND: {title}");
     let file = CaseFile { description: vec![title, detail], case: small, expects: Vec::new() };
     outln!("{file}");

@@ -107,6 +107,40 @@ fn peers_that_fail_are_findings_in_one_line() {
     assert!(text.contains("a line that was not asked for: {\"skipped\":"), "{text}");
 }
 
+/// Deaths under trackers are crashes, and of all of them one is minimised; of kernels, rows.
+#[test]
+fn peers_that_die_of_other_requests_are_counted() {
+    let (folder, _) = peer("");
+    let script = r#"read line
+        echo '{"gradiff": 1, "requests": ["run", "views", "kernels"]}'
+        while read line; do echo "at 0x12" >&2; exit 3; done"#;
+    std::fs::write(folder.path().join("dies.sh"), script).expect("a file");
+    let peer = "exec:sh dies.sh";
+    let output = gradiff(&["views", "--peer", peer, "--cases", "8"], folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("FOUND: crash on exec:sh dies.sh: it ended (exit status: 3)"), "{text}");
+    assert!(text.contains("1 distinct failures, in 8 cases"), "{text}");
+    let output = gradiff(&["compare", "a.case", "a.case", "--with", peer], folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("failed: it ended (exit status: 3): at 0x12"), "{text}");
+    assert!(text.contains("0 programs compared, 0 skipped, 2 failed"), "{text}");
+}
+
+/// A peer may be required, as a device may; nobody is to blame within it.
+#[test]
+fn peers_are_required_and_have_no_stages() {
+    let (folder, backend) = peer(&values("0000803f00000040"));
+    for (backends, code) in [(backend.as_str(), 2), ("interp", 1)] {
+        let flags = ["replay", "--backends", backends, "--require", &backend, "a.case"];
+        let output = gradiff(&flags, folder.path());
+        assert_eq!(output.status.code(), Some(code), "{}", both(&output));
+    }
+    let text = both(&gradiff(&["blame", "--backends", &backend, "a.case"], folder.path()));
+    assert!(text.contains("mismatch on exec:sh peer.sh: a peer has no stages"), "{text}");
+}
+
 /// The answer of a peer that the request to end has ended says nothing about its version.
 #[cfg(unix)]
 #[test]

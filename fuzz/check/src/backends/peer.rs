@@ -278,9 +278,15 @@ impl Peer {
             .and_then(|idle| idle.remove(word));
         let (process, greeting) = match idle {
             Some(idle) => idle,
-            None => greeted(&command).map_err(|reason| match word.starts_with(COMMAND) {
-                true => reason,
-                false => format!("{}: {reason}", command[0]),
+            None => greeted(&command).map_err(|reason| match row(word) {
+                // A named version is there, as `command` has found.
+                Some((row, None)) if !environment(row.package(), None).exists() => {
+                    let package = row.package();
+                    let hint = format!("`gradiff peers install {package}` makes an environment");
+                    format!("{}: {reason}; {hint}", command[0])
+                }
+                Some(_) => format!("{}: {reason}", command[0]),
+                None => reason,
             })?,
         };
         let process = RefCell::new(Some(process));

@@ -11,6 +11,7 @@ use crate::backends::peer::Peer;
 use crate::checks::exprs::{points, unlimited};
 use crate::models::columns::Column;
 use crate::models::model::{Checker, Model};
+use crate::{Kind, Outcome};
 
 /// Points at which an expression is compared.
 const POINTS: usize = 64;
@@ -24,8 +25,8 @@ pub enum Answer {
     Right(u64, String),
     /// It does not have what the case needs, for this reason.
     Skipped(String),
-    /// The first difference, or how the peer failed.
-    Wrong(String),
+    /// The kind of failure; the first difference, or how the peer failed.
+    Wrong(Kind, String),
 }
 
 /// A peer that has shape trackers or index expressions.
@@ -55,7 +56,9 @@ impl Upstream {
     pub fn check(&self, cases: &[Case]) -> Vec<Answer> {
         match self.asked(cases) {
             Ok(answers) => answers,
-            Err(reason) if cases.len() < 2 => vec![Answer::Wrong(reason); cases.len()],
+            Err((kind, reason)) if cases.len() < 2 => {
+                vec![Answer::Wrong(kind, reason); cases.len()]
+            }
             Err(_) => {
                 cases.iter().flat_map(|case| self.check(std::slice::from_ref(case))).collect()
             }
@@ -64,7 +67,7 @@ impl Upstream {
 
     /// # Errors
     /// The peer did not answer for each case.
-    fn asked(&self, cases: &[Case]) -> Result<Vec<Answer>, String> {
+    fn asked(&self, cases: &[Case]) -> Result<Vec<Answer>, (Kind, String)> {
         let Some(first) = cases.first() else { return Ok(Vec::new()) };
         if let Some(reason) = self.missing(first) {
             return Ok(vec![Answer::Skipped(reason); cases.len()]);
@@ -76,9 +79,14 @@ impl Upstream {
         };
         let asked: Vec<Value> = cases.iter().map(question).collect();
         let answer = self.0.ask(&json!({ request: asked }));
-        let answer = answer.map_err(|outcome| outcome.reason("answer"))?;
+        let answer = answer.map_err(|outcome| match outcome {
+            Outcome::Timeout(_) => (Kind::Timeout, outcome.reason("answer")),
+            Outcome::Environment(_) => (Kind::Environment, outcome.reason("answer")),
+            _ => (Kind::Crash, outcome.reason("answer")),
+        })?;
         let answers = answer[request].as_array().filter(|list| list.len() == cases.len());
-        let answers = answers.ok_or_else(|| format!("an answer without {request}"))?;
+        let answers =
+            answers.ok_or_else(|| (Kind::Crash, format!("an answer without {request}")))?;
         Ok(cases.iter().zip(answers).map(|(case, answer)| judged(case, answer)).collect())
     }
 }
@@ -102,7 +110,7 @@ pub fn ask(name: &str, case: &Case) -> Answer {
 /// The peer is not available, finds nothing wrong with the case, or writes no scripts.
 pub(crate) fn script(name: &str, case: &Case) -> Result<String, String> {
     let upstream = Upstream::open(name)?;
-    let Some(Answer::Wrong(detail)) = upstream.check(std::slice::from_ref(case)).pop() else {
+    let Some(Answer::Wrong(_, detail)) = upstream.check(std::slice::from_ref(case)).pop() else {
         return Err("nothing is wrong".to_string());
     };
     let mut subject = question(case);
@@ -161,14 +169,17 @@ fn judged(case: &Case, answer: &Value) -> Answer {
         return Answer::Skipped(reason.to_string());
     }
     if let Some(reason) = answer["refused"].as_str() {
-        return Answer::Wrong(format!("refused: {reason}"));
+        return Answer::Wrong(Kind::Refused, format!("refused: {reason}"));
     }
     let found = match case {
         Case::Program(_) => Err("a program".to_string()),
         Case::Views(views) => view_agrees(views, answer).map(|()| (0, String::new())),
         Case::Expr(expr) => expr_agrees(expr, answer),
     };
-    found.map_or_else(Answer::Wrong, |(ops, text)| Answer::Right(ops, text))
+    match found {
+        Ok((ops, text)) => Answer::Right(ops, text),
+        Err(difference) => Answer::Wrong(Kind::Mismatch, difference),
+    }
 }
 
 // --- Shape trackers ---------------------------------------------------------------------------

@@ -69,19 +69,27 @@ fn counted(kernel: &BoundedLinear) -> Result<KernelSummary, String> {
     Ok(summary)
 }
 
-/// The kernels of a program, as a peer makes them. The outer error says why there are none, the
-/// inner one why the peer skips the program.
+/// Checks that a peer shows its kernels.
 ///
 /// # Errors
-/// The peer is not available, has no kernels, or fails.
+/// It is not available, or shows none.
+pub fn check_kernels_there(peer: &str) -> Result<(), String> {
+    match Peer::open(peer, Turn::ALWAYS)?.answers("kernels") {
+        true => Ok(()),
+        false => Err("it shows no kernels".to_string()),
+    }
+}
+
+/// The kernels of a program, as a peer makes them. The outer error says how it failed, the inner
+/// one why it skips the program.
+///
+/// # Errors
+/// The peer is not available, or fails.
 pub fn kernels_there(
     peer: &str,
     program: &Program,
 ) -> Result<Result<Vec<KernelSummary>, String>, String> {
     let upstream = Peer::open(peer, Turn::ALWAYS)?;
-    if !upstream.answers("kernels") {
-        return Err("it shows no kernels".to_string());
-    }
     let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
     let answer = upstream.ask(&json!({ "kernels": program }));
     let answer = &answer.map_err(|outcome| outcome.reason("answer"))?["kernels"];
