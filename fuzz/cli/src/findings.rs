@@ -284,7 +284,7 @@ impl Findings {
         };
         let blame = match gradiff_check::is_peer(&now.backend) {
             true => None,
-            false => match client.blame(&small, &now.backend) {
+            false => match client.blame(&small, &now) {
                 Err(Failure::Interrupted) => None,
                 blame => blame?,
             },

@@ -11,7 +11,7 @@ use gradiff_corpus::Program;
 
 use crate::Failure;
 use crate::cpu;
-use crate::out::clean;
+use crate::out::{clean, errln};
 use crate::sequence::{Sequence, ranges};
 use crate::worker::{
     parse_answer, parse_blame, parse_canary, parse_place, parse_problems, parse_unusable, to_hex,
@@ -23,6 +23,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DYING: Duration = Duration::from_millis(500);
 /// Wall time that a program may take: a multiple of its processor time, and the least seconds.
 const WALL: (u64, u64) = (10, 120);
+
+/// Processor time that the search for the stage at fault may take, in times that of a program: each
+/// stage is evaluated by itself.
+const BLAME_TIMES: u64 = 3;
 
 /// Number of programs after which a fresh worker replaces one: its engines cache kernels, and if it
 /// dies, all its programs are run again.
@@ -230,7 +234,9 @@ impl Client {
         process.history.push(numbers.to_vec());
         // If the process dies, `ask` drops it.
         let mut history = std::mem::take(&mut process.history);
-        let reply = self.ask(&format!("run {}", ranges(numbers)), numbers.len() as u64)?;
+        // The programs of a batch share compiler calls, so that each further one adds little.
+        let seconds = self.settings.timeout_seconds + numbers.len() as u64 / 4;
+        let reply = self.ask(&format!("run {}", ranges(numbers)), seconds)?;
         match (&reply, &mut self.process) {
             (Reply::Answer(_), Some(process)) => {
                 process.history = std::mem::take(&mut history);
@@ -316,7 +322,7 @@ impl Client {
         program: &Program,
     ) -> Result<(Tally, Vec<CheckFailure>), Failure> {
         let request = format!("case {}", to_hex(&gradiff_corpus::encode(program)));
-        match self.ask(&request, 1)? {
+        match self.ask(&request, self.settings.timeout_seconds)? {
             Reply::Answer(line) => {
                 let (tally, failures) = parsed(&line, parse_answer)?;
                 Ok((tally, failures.into_iter().map(|(_, failure)| failure).collect()))
@@ -334,27 +340,34 @@ impl Client {
     /// # Errors
     /// A worker cannot be started; an end was requested.
     pub(crate) fn check(&mut self, text: &str) -> Result<Vec<String>, Failure> {
-        match self.ask(&format!("check {}", to_hex(text.as_bytes())), 1)? {
+        let request = format!("check {}", to_hex(text.as_bytes()));
+        match self.ask(&request, self.settings.timeout_seconds)? {
             Reply::Answer(line) => parsed(&line, parse_problems),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
             Reply::Died(how, _) | Reply::Hung(how, _) => Ok(vec![how]),
         }
     }
 
-    /// Returns the stage to blame for the failure of a program on a backend.
+    /// Returns the stage to blame for the failure of a program; `None` if no stage is wrong by
+    /// itself, or none was found in time.
     ///
     /// # Errors
     /// A worker cannot be started.
     pub(crate) fn blame(
         &mut self,
         program: &Program,
-        backend: &str,
+        failure: &CheckFailure,
     ) -> Result<Option<Blame>, Failure> {
-        let request = format!("blame {} {backend}", to_hex(&gradiff_corpus::encode(program)));
-        match self.ask(&request, 1)? {
+        let hex = to_hex(&gradiff_corpus::encode(program));
+        let request = format!("blame {hex} {}", failure.backend);
+        match self.ask(&request, BLAME_TIMES * self.settings.timeout_seconds)? {
             Reply::Answer(line) => parsed(&line, parse_blame),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
-            // The stage at which the worker died or hung is to blame.
+            Reply::Hung(how, _) if failure.kind != Kind::Timeout => {
+                errln!("gradiff: the search for the stage at fault gave {how}");
+                Ok(None)
+            }
+            // The stage at which the worker died, or hung as the program did, is to blame.
             Reply::Died(detail, place) | Reply::Hung(detail, place) => {
                 let (stage, crate_name) = match place {
                     Some(Place::Stage(stage, crate_name)) => (stage, crate_name),
@@ -392,13 +405,12 @@ impl Client {
         (tally, CheckFailure { backend, kind, detail })
     }
 
-    fn ask(&mut self, request: &str, programs: u64) -> Result<Reply, Failure> {
+    /// Sends a request, whose answer may take `cpu` seconds of processor time.
+    fn ask(&mut self, request: &str, cpu: u64) -> Result<Reply, Failure> {
         let mut process = match self.process.take() {
             Some(process) => process,
             None => Process::start(&self.settings)?,
         };
-        // The programs of a batch share compiler calls, so that each further one adds little.
-        let cpu = self.settings.timeout_seconds + programs / 4;
         let wall = self.settings.wall_seconds().max(cpu);
         let clock = Clock::start(process.child.id(), cpu, wall);
         let sent = writeln!(process.requests, "{request}").and_then(|()| process.requests.flush());

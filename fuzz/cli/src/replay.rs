@@ -221,7 +221,7 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
             match failure(program, &mut client)? {
                 None => None,
                 Some(failure) => {
-                    let blame = client.blame(program, &failure.backend)?;
+                    let blame = client.blame(program, &failure)?;
                     let stage = match blame {
                         Some(blame) => blame.to_string(),
                         None if gradiff_check::is_peer(&failure.backend) => {
