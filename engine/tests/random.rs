@@ -504,3 +504,30 @@ fn bad_calls_are_errors() {
     let error = RandomOn::device("abacus").unwrap_err().to_string();
     assert!(error.contains("no such device") && error.contains("interp"), "{error}");
 }
+
+/// The words of tinygrad 0.14.0, also where the counter carries into its high word.
+#[test]
+fn words_of_a_key_and_a_counter_are_those_of_tinygrad() {
+    let words = |words: [u32; 2]| Tensor::from_slice(&[2], &words).unwrap();
+    let expected: [([u32; 2], &[u32]); 4] = [
+        ([0, 0], &[3884666042, 1382215832, 2790597546, 2298250502, 2804986951]),
+        ([4294967294, 3], &[2217596743, 1333095841, 4123788660, 3068661716, 536925802, 2036572067]),
+        ([5, 0], &[]),
+        ([1, 0], &[2015528564]),
+    ];
+    let bits = |counter, count| Tensor::random_bits(&words([42, 7]), &words(counter), count);
+    for engine in engines() {
+        for (counter, expected) in expected {
+            let bits = bits(counter, expected.len() as i64).unwrap();
+            engine.realize(&[&bits]).unwrap();
+            let device = engine.device.name();
+            assert_eq!(bits.to_vec::<u32>().unwrap(), expected, "{counter:?} on {device}");
+        }
+    }
+    for (count, key) in [(-1, [2].as_slice()), (1 << 32, &[2]), (1, &[1]), (1, &[2, 1])] {
+        let key = Tensor::zeros(DType::U32, key).unwrap();
+        assert!(Tensor::random_bits(&key, &words([0, 0]), count).is_err());
+    }
+    let signed = Tensor::zeros(DType::I32, &[2]).unwrap();
+    assert!(Tensor::random_bits(&signed, &words([0, 0]), 1).is_err());
+}

@@ -100,6 +100,23 @@ impl Tensor {
     pub fn randperm(dtype: DType, n: i64) -> Result<Tensor, Error> {
         RandomOn::default().randperm(dtype, n)
     }
+
+    /// Computes `count` random words (u32) from a key and a counter, each two words of u32, the low
+    /// one first: equal arguments give equal words. They are those of tinygrad 0.14.0, which takes
+    /// the hash of the counter for the key of what follows. No counter of a device is advanced.
+    /// # Errors
+    /// If the key or the counter is no `u32[2]`, or `count` is negative or 2^32 or more.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let (key, counter) = (Tensor::from_slice(&[2], &[42u32, 7])?, Tensor::from_slice(&[2], &[0u32, 0])?);
+    /// let words = Tensor::random_bits(&key, &counter, 3)?;
+    /// assert_eq!(words.to_vec::<u32>()?[0], 3884666042);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn random_bits(key: &Tensor, counter: &Tensor, count: i64) -> Result<Tensor, Error> {
+        uniform::keyed_bits(key, counter, count)
+    }
 }
 
 impl RandomOn {

@@ -56,20 +56,46 @@ fn placed(placement: &Placement, constant: Tensor) -> Result<Tensor, Error> {
     }
 }
 
-/// Creates `count` random words of 32 bits: Threefry of pairs of counters, first the low words of
-/// all pairs, then the high ones.
+/// Creates `count` random words of 32 bits that follow a counter.
 fn random_words(placement: &Placement, draw: Draw, count: u32) -> Result<Tensor, Error> {
     // In a buffer, since each constant would be another kernel.
     let state = upload(placement, [draw.key, u64::from(draw.counter)])?;
     let (key, counter) = (state.shrink(&[(0, 1)])?, state.shrink(&[(1, 2)])?);
+    words_after(&key, &counter.cast(DType::U32)?, count)
+}
+
+/// Creates `count` random words of 32 bits of a key (u64[1]): Threefry of pairs of counters, which
+/// follow the first one (u32[1]); first the low words of all pairs, then the high ones.
+fn words_after(key: &Tensor, first: &Tensor, count: u32) -> Result<Tensor, Error> {
     let pairs = i64::from(count.div_ceil(2));
-    let low = Tensor::arange(DType::U32, 0, 1, pairs)?.add(&counter.cast(DType::U32)?)?;
+    let low = Tensor::arange(DType::U32, 0, 1, pairs)?.add(first)?;
     let high = low.add(pairs)?;
     let counters = high.cast(DType::U64)?.shl(32)?.or(&low.cast(DType::U64)?)?;
-    let random = counters.threefry(&key)?.reshape(&[1, pairs])?;
+    let random = counters.threefry(key)?.reshape(&[1, pairs])?;
     let shifts = Tensor::arange(DType::U64, 0, 32, 2)?.reshape(&[2, 1])?;
     let words = random.shr(&shifts)?.cast(DType::U32)?;
     words.reshape(&[2 * pairs])?.shrink(&[(0, count.into())])
+}
+
+/// The words of [`Tensor::random_bits`].
+pub(super) fn keyed_bits(key: &Tensor, counter: &Tensor, count: i64) -> Result<Tensor, Error> {
+    for (name, words) in [("key", key), ("counter", counter)] {
+        if words.dtype() != DType::U32 || words.shape() != [2] {
+            return invalid(format!(
+                "random_bits: the {name} is {}{:?}, not two words of u32",
+                words.dtype(),
+                words.shape()
+            ));
+        }
+    }
+    let Ok(count) = u32::try_from(count) else {
+        return invalid(format!("random_bits: {count} words, not 0 to {}", u32::MAX));
+    };
+    if count == 0 {
+        return counter.shrink(&[(0, 0)]);
+    }
+    let key = resize(counter, DType::U64, 1)?.threefry(&resize(key, DType::U64, 1)?)?;
+    words_after(&key, &Tensor::scalar(DType::U32, 0)?.reshape(&[1])?, count)
 }
 
 /// Creates a tensor of these words on a device.
