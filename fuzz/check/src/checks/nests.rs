@@ -9,7 +9,7 @@ use gradiff::UOp;
 use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op};
 use gradiff::kernel::lower;
 use gradiff::rewrite::Trace;
-use gradiff::view::ShapeTracker;
+use gradiff::view::{Error, ShapeTracker};
 use gradiff_eval::kernel::interpret;
 use gradiff_eval::{Elements, scalar};
 
@@ -42,6 +42,35 @@ struct Node {
 impl Node {
     fn bound(&self) -> i64 {
         self.elements.iter().map(|element| element.abs()).max().unwrap_or(0)
+    }
+}
+
+/// A view in which the first elements of an axis follow each other again and again.
+#[derive(Clone, Copy)]
+struct Repeat {
+    axis: usize,
+    /// Number of elements of the axis before.
+    period: usize,
+    /// The element that is the first one.
+    start: usize,
+    /// True if it is cut from so many repetitions that their indices have 64 bits.
+    is_wide: bool,
+}
+
+impl Repeat {
+    /// Repeats the axis of a tracker until it has `size` elements.
+    fn apply(self, tracker: &ShapeTracker, size: usize) -> Result<ShapeTracker, Error> {
+        let Repeat { axis, period, start, is_wide } = self;
+        let shape = tracker.shape();
+        let count = if is_wide { 1 << 31 } else { (start + size).div_ceil(period) as i64 };
+        let with = |sizes: &[i64]| [&shape[..axis], sizes, &shape[axis + 1..]].concat();
+        let mut kept: Vec<(i64, i64)> = shape.iter().map(|size| (0, *size)).collect();
+        kept[axis] = (start as i64, (start + size) as i64);
+        tracker
+            .reshape(&with(&[1, shape[axis]]))?
+            .expand(&with(&[count, shape[axis]]))?
+            .reshape(&with(&[count * shape[axis]]))?
+            .shrink(&kept)
     }
 }
 
@@ -329,8 +358,19 @@ impl Builder<'_> {
         Node { uop: UOp::binary(op, x.uop.clone(), y.uop.clone()), elements, work: x.work + y.work }
     }
 
+    /// A repetition of an axis, in some leaves.
+    fn repeat(&mut self) -> Option<Repeat> {
+        let axis = self.draw.below(self.sizes.len());
+        if self.sizes[axis] < 2 || !self.draw.one_in(6) {
+            return None;
+        }
+        let period = 1 + self.draw.below(self.sizes[axis] - 1);
+        let start = self.draw.below(period);
+        Some(Repeat { axis, period, start, is_wide: self.draw.one_in(2) })
+    }
+
     /// A load of a new array, seen through a view that permutes, reverses, cuts, pads and
-    /// broadcasts it; sometimes nothing of it is left.
+    /// broadcasts it, and through another one that repeats an axis; sometimes nothing of it is left.
     fn leaf(&mut self) -> Node {
         let rank = self.sizes.len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -339,8 +379,12 @@ impl Builder<'_> {
         let (mut cut, mut padded) = (vec![(0, 0); rank], vec![(0, 0); rank]);
         // Sizes of the array, of its view before padding, and before broadcasting.
         let (mut base, mut seen, mut shape) = (vec![0; rank], vec![0; rank], self.sizes.clone());
+        let repeat = self.repeat();
+        if let Some(Repeat { axis, period, .. }) = repeat {
+            shape[axis] = period;
+        }
         for axis in 0..rank {
-            if self.draw.one_in(4) {
+            if self.draw.one_in(4) && repeat.is_none_or(|repeat| repeat.axis != axis) {
                 shape[axis] = 1;
             }
             if self.draw.one_in(4) {
@@ -368,12 +412,22 @@ impl Builder<'_> {
             .and_then(|tracker| tracker.flip(&flipped))
             .and_then(|tracker| tracker.shrink(&pairs(&kept)))
             .and_then(|tracker| tracker.pad(&pairs(&padded)))
+            .and_then(|tracker| match repeat {
+                Some(repeat) => repeat.apply(&tracker, self.sizes[repeat.axis]),
+                None => Ok(tracker),
+            })
             .and_then(|tracker| tracker.expand(&dims(&self.sizes)))
             .expect("legal movements of a small shape");
         let element = |at: &Vec<usize>| {
             let mut from = vec![0; rank];
             for axis in 0..rank {
-                let at = if shape[axis] == 1 && self.sizes[axis] != 1 { 0 } else { at[axis] };
+                let at = match repeat {
+                    Some(repeat) if repeat.axis == axis => {
+                        (repeat.start + at[axis]) % repeat.period
+                    }
+                    _ if shape[axis] == 1 && self.sizes[axis] != 1 => 0,
+                    _ => at[axis],
+                };
                 let at = at.checked_sub(padded[axis].0).filter(|at| *at < seen[axis])?;
                 let at = at + cut[axis].0;
                 from[axis] = if flipped[axis] { base[axis] - 1 - at } else { at };

@@ -20,6 +20,11 @@ const PROGRAMS: u64 = 4;
 /// Number of view sequences of a round; one in four is checked with variables as well.
 const VIEWS: u64 = 48;
 const SYMBOLIC_ONE_IN: u64 = 4;
+/// Once in so many rounds, so many sequences are compared with each other; of a thousand pairs that
+/// move all elements alike, so many may give different trackers: some ten times as many as do.
+const ALIKE_EVERY: u64 = 4;
+const ALIKE_VIEWS: u64 = 20_000;
+const UNEQUAL_OF_1000: u64 = 1;
 /// Number of expressions of a round.
 const EXPRS: u64 = 48;
 /// Number of API calls of a round.
@@ -119,6 +124,9 @@ impl Checks {
         });
         self.kernels(verdict, first);
         verdict.check(&format!("trees:{}", self.rounds), || trees(first, TREES));
+        if self.rounds % ALIKE_EVERY == ALIKE_EVERY / 2 {
+            verdict.check(&format!("alike:{}", self.rounds), || alike(first));
+        }
         self.rounds += 1;
     }
 
@@ -331,6 +339,22 @@ impl Checks {
             gradiff_check::check_expr(&expr)
                 .map_err(|detail| Failure { detail, subject: blamed(&Case::Expr(expr.clone())) })
         });
+    }
+}
+
+/// Checks that sequences which move all elements alike give equal trackers, nearly all of them.
+fn alike(seed: u64) -> Result<(), Failure> {
+    let draw = |number| {
+        gradiff_gen::views(&mut SeedChoices::new(case_seed(seed, number)), &ViewConfig::alike())
+    };
+    let fails = |detail| Failure { detail, subject: Subject::Crate(Crate::View, Stage::Movements) };
+    let equal = gradiff_check::equal_views((0..ALIKE_VIEWS).map(draw)).map_err(fails)?;
+    match equal.unequal * 1000 <= equal.pairs * UNEQUAL_OF_1000 {
+        true => Ok(()),
+        false => Err(fails(format!(
+            "{} of {} pairs of sequences that move all elements alike give different trackers",
+            equal.unequal, equal.pairs
+        ))),
     }
 }
 

@@ -5,7 +5,7 @@
 //! to x has the part that flows through y added. All values are small integers, so floats are exact
 //! in any order of summation.
 
-use gradiff::{Engine, Error, Tensor, keepdim};
+use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
 use super::Draw;
 
@@ -136,6 +136,12 @@ pub(super) fn gradients(draw: &mut Draw) -> Result<(), String> {
         2 => (vec![&x, &y], vec![total, by_y]),
         _ => (vec![&y, &x, &y], vec![by_y.clone(), total, by_y]),
     };
+    for wrong in [weights.cast(DType::F32), weights.unsqueeze(0), weights.flatten(0, -1)] {
+        let wrong = wrong.map_err(problem)?;
+        if f.gradients_if_used(&wrong, &targets).is_ok() {
+            return Err(format!("{label}: the weights {wrong:?} of {f:?} are not refused"));
+        }
+    }
     let found = f.gradients_if_used(&weights, &targets).map_err(problem)?;
     let found: Result<Vec<_>, Error> =
         found.iter().map(|gradient| sum(gradient.as_ref(), None)).collect();

@@ -101,18 +101,21 @@ pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), Strin
 }
 
 /// Checks that rendering each op of a type, with each number of lanes, gives a text or an error;
-/// that it gives a text if the language supports the op; and that the language has the vectors that
-/// its row claims.
+/// that it gives a text if the language supports the op, and an error for vectors that it does not
+/// have; and that the language has the vectors that its row claims.
 ///
 /// # Errors
-/// A panic, or an op or a vector that should have a text and has none.
+/// A panic, an op or a vector that should have a text and has none, or the other way round.
 ///
 /// # Panics
 /// If there is no such language.
 pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
     let language = LANGUAGES.iter().find(|row| row.name == language).expect("a language");
     let style = Style::of(language.name);
+    // Those have vectors of any number of lanes, or registers for each lane.
+    let has_all_vectors = matches!(language.name, "llvm" | "ptx");
     for lanes in [1, 2, 3, 4, 8, 16, 64] {
+        let has_lanes = lanes == 1 || has_all_vectors || style.lanes.contains(&lanes);
         for op in OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise()) {
             let result_types =
                 if matches!(op, Op::Cast | Op::Bitcast) { &DType::ALL[..] } else { &[] };
@@ -120,7 +123,12 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
                 let kernel = single_op_kernel(op, from, *to, lanes);
                 if gradiff::graph::verify::verify_kernel(&kernel).is_ok() {
                     let rendered = crate::catch(|| (language.render)(&kernel).is_ok());
-                    rendered.map_err(|panic| report(language.name, &kernel, &panic))?;
+                    let has_text =
+                        rendered.map_err(|panic| report(language.name, &kernel, &panic))?;
+                    if has_text && !has_lanes {
+                        let problem = format!("it has a text with vectors of {lanes} lanes");
+                        return Err(report(language.name, &kernel, &problem));
+                    }
                 }
             }
         }
