@@ -12,6 +12,7 @@ pub use stage::{Crate, Stage};
 pub use suspect::{Suspect, suspect};
 
 use gradiff::UOp;
+use gradiff::graph::verify::verify_kernel;
 use gradiff::graph::{Arg, BoundedLinear, Linear, Op};
 use gradiff::kernel::passes::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::render::LANGUAGES;
@@ -216,7 +217,12 @@ fn in_kernels(
         began(Stage::Pass(pass), Crate::Kernel);
         let run = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
             let linears = stages::passed(ast, configuration)?.linears;
-            gradiff_eval::linear::run(whole_products(&linears, number), memories)
+            let kernel = whole_products(&linears, number);
+            // A device may refuse what the evaluator takes.
+            if number == LINEAR_PASSES.len() {
+                verify_kernel(kernel).map_err(|error| error.to_string())?;
+            }
+            gradiff_eval::linear::run(kernel, memories)
         };
         if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Run(run))) {
             return blamed(Stage::Pass(pass), Crate::Kernel, detail);
