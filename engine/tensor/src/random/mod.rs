@@ -109,9 +109,10 @@ impl Tensor {
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
-    /// let (key, counter) = (Tensor::from_slice(&[2], &[42u32, 7])?, Tensor::from_slice(&[2], &[0u32, 0])?);
+    /// let key = Tensor::from_slice(&[2], &[42u32, 7])?;
+    /// let counter = Tensor::from_slice(&[2], &[0u32, 0])?;
     /// let words = Tensor::random_bits(&key, &counter, 3)?;
-    /// assert_eq!(words.to_vec::<u32>()?[0], 3884666042);
+    /// assert_eq!(words.to_text()?, "[3122861573, 3608100492, 2521407869]");
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn random_bits(key: &Tensor, counter: &Tensor, count: i64) -> Result<Tensor, Error> {

@@ -232,6 +232,7 @@ pub(crate) fn formula(
 }
 
 /// The formula of `rearrange`, with a letter for each part of an axis, and the sizes of the parts.
+/// A size that follows from the others of its axis is left out, in most axes.
 pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
     let letter = |number: i64| match u8::try_from(number) {
         Ok(number) if number < 26 => char::from(b'a' + number).to_string(),
@@ -257,8 +258,21 @@ pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
     };
     let left = side(&mut (0..args.ints(0).len() as i64), args.ints(1));
     let right = side(&mut args.ints(2).iter().copied(), args.ints(3));
-    let sizes = args.ints(0).iter().enumerate();
-    let sizes = sizes.map(|(number, size)| (letter(number as i64), *size)).collect();
+    let all = args.ints(0);
+    let mut sizes: Vec<(String, i64)> =
+        all.iter().enumerate().map(|(number, size)| (letter(number as i64), *size)).collect();
+    let mut end = all.len();
+    for length in args.ints(1).iter().rev() {
+        let start = end.saturating_sub(usize::try_from(*length).unwrap_or(0));
+        let follows = |left_out: usize| {
+            (start..end).filter(|part| *part != left_out).all(|part| all[part] != 0)
+        };
+        let chosen = start + (end % (end - start).max(1));
+        if (start..end).contains(&chosen) && follows(chosen) && end % 4 != 3 {
+            sizes.remove(chosen);
+        }
+        end = start;
+    }
     (format!("{left} -> {right}"), sizes)
 }
 

@@ -282,7 +282,8 @@ impl Peer {
                 // A named version is there, as `command` has found.
                 Some((row, None)) if !environment(row.package(), None).exists() => {
                     let package = row.package();
-                    let hint = format!("`gradiff peers install {package}` makes an environment");
+                    let hint =
+                        format!("`gradiff peers install {package}` makes an environment for it");
                     format!("{}: {reason}; {hint}", command[0])
                 }
                 Some(_) => format!("{}: {reason}", command[0]),

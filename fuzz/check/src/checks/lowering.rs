@@ -16,7 +16,7 @@ use gradiff::rewrite::{Mode, Trace};
 use gradiff_eval::Elements;
 
 use crate::checks::calls::Draw;
-use crate::checks::trees::{LOOPS, replaced};
+use crate::checks::trees::{LOOPS, reads_back, replaced};
 
 /// Maximal number of nodes of a kernel whose loops are all expanded.
 const EXPANDED_NODES_MAX: usize = 120;
@@ -35,6 +35,7 @@ pub(crate) fn check(
     compare: &dyn Fn(&[Elements]) -> Result<(), String>,
     draw: &mut Draw,
 ) -> Result<(), String> {
+    reads_back(tree)?;
     let is_expanded = draw.one_in(2);
     let (mut target, mut options) = (*target, options.clone());
     // Short sums are divided as well, if the mode allows it.
@@ -81,6 +82,7 @@ pub(crate) fn check(
         return Ok(());
     }
     let report = |problem: String| format!("with changes: {problem}\n{}", root.to_text());
+    reads_back(&root).map_err(report)?;
     let mut linear = crate::catch(|| (LINEARIZE.run)(tree, &root))?
         .map_err(|error| report(error.to_string()))?;
     for pass in LINEAR_PASSES {

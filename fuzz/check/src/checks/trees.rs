@@ -584,6 +584,17 @@ fn check_damaged(
     damaged_text(&damaged.to_text(), draw)
 }
 
+/// Checks that the text of a graph without buffers reads back as the same graph.
+pub(crate) fn reads_back(graph: &UOp) -> Result<(), String> {
+    let text = graph.to_text();
+    let problem = match crate::catch(|| parse_text(&text))? {
+        Ok(again) if again == *graph => return Ok(()),
+        Ok(_) => "another graph".to_string(),
+        Err(error) => error.to_string(),
+    };
+    Err(format!("its text reads back as {problem}"))
+}
+
 /// Damages the text of a graph: it is refused with a message, or its graph has a text that reads
 /// back as the same graph.
 pub(crate) fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
@@ -614,7 +625,7 @@ pub(crate) fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
             }
             Err(report(format!("it reads back as {again:?}")))
         }
-        Err(error) if error.to_string().is_empty() => Err(report("no message".to_string())),
+        Err(error) if error.problem.is_empty() => Err(report("no message".to_string())),
         Err(_) => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ fn words(text: &str) -> Vec<&str> {
 /// Changes a text of each drawn rule and loads the rule.
 pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
     let rows = rules::rows();
-    for _ in 0..RULES {
+    for round in 0..RULES {
         let number = draw.below(4);
         let mut rule: Rule = rows[draw.below(rows.len())];
         // The same text of all rules that have one: words of one of these are put into the text.
@@ -49,10 +49,27 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
             Ok(_) => {}
             Err(panic) => return Err(format!("{panic}, when this is loaded: {row}")),
         }
+        if round == 0 {
+            replaced(rule)?;
+        }
     }
     let row = rows[draw.below(rows.len())];
     computed_on_the_left(draw, row)?;
     reversed(row)
+}
+
+/// A rule takes the place of the one of its name while a function runs, or is refused.
+fn replaced(rule: Rule) -> Result<(), String> {
+    let in_use = || format!("{:?}", rules::row(rule.name));
+    let before = in_use();
+    let problem = match crate::catch(|| rules::with_rows(&[rule], in_use)) {
+        Ok(Ok(row)) if row != format!("{:?}", Some(rule)) => format!("{row} is in use"),
+        Ok(Err(error)) if RuleSet::load(&[&[rule]]).is_ok() => format!("it is refused: {error}"),
+        Ok(_) if in_use() != before => format!("{} is in use afterwards", in_use()),
+        Ok(_) => return Ok(()),
+        Err(panic) => panic,
+    };
+    Err(format!("{problem}, with this in place of {before}: {rule:?}"))
 }
 
 /// A computed value is refused on the left side, where it would match nothing.
