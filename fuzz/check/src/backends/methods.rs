@@ -258,14 +258,14 @@ pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
     };
     let left = side(&mut (0..args.ints(0).len() as i64), args.ints(1));
     let right = side(&mut args.ints(2).iter().copied(), args.ints(3));
-    let all = args.ints(0);
+    let parts = args.ints(0);
     let mut sizes: Vec<(String, i64)> =
-        all.iter().enumerate().map(|(number, size)| (letter(number as i64), *size)).collect();
-    let mut end = all.len();
+        parts.iter().enumerate().map(|(number, size)| (letter(number as i64), *size)).collect();
+    let mut end = parts.len();
     for length in args.ints(1).iter().rev() {
         let start = end.saturating_sub(usize::try_from(*length).unwrap_or(0));
         let follows = |left_out: usize| {
-            (start..end).filter(|part| *part != left_out).all(|part| all[part] != 0)
+            (start..end).filter(|part| *part != left_out).all(|part| parts[part] != 0)
         };
         let chosen = start + (end % (end - start).max(1));
         if (start..end).contains(&chosen) && follows(chosen) && end % 4 != 3 {

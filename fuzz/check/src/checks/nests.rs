@@ -370,7 +370,8 @@ impl Builder<'_> {
     }
 
     /// A load of a new array, seen through a view that permutes, reverses, cuts, pads and
-    /// broadcasts it, and through another one that repeats an axis; sometimes nothing of it is left.
+    /// broadcasts it, and through another view that repeats an axis; sometimes nothing of it is
+    /// left.
     fn leaf(&mut self) -> Node {
         let rank = self.sizes.len();
         let mut order: Vec<usize> = (0..rank).collect();
