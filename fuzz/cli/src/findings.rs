@@ -506,8 +506,8 @@ fn is_death(failure: &CheckFailure) -> bool {
     failure.kind == Kind::Crash && !failure.detail.starts_with("panic")
 }
 
-/// Returns the smallest program found, within `time` if it is limited, that fails on the same backend
-/// in the same way.
+/// Returns the smallest program found that fails on the same backend in the same way; `time` limits
+/// the search.
 ///
 /// # Errors
 /// No worker can be started.

@@ -54,7 +54,8 @@ impl Progress {
     pub(crate) fn minimising(&mut self, backend: &str, runs: usize, statements: usize) {
         let seconds = self.seconds();
         self.show(format!(
-            "{seconds:.0} s  minimising a failure on {backend}: {runs} runs, {statements} statements left"
+            "{seconds:.0} s  minimising a failure on {backend}: {runs} runs, {statements} \
+             statements left"
         ));
     }
 
