@@ -324,7 +324,10 @@ fn child() {
     let text = x.to_text().unwrap_or_else(|error| error.to_string());
     let device = x.device().unwrap_or("none");
     let there = x.to("interp").and_then(|x| x.mul(2)).and_then(|x| x.to_text());
-    println!("on {device}: {text}; on interp: {}", there.is_ok_and(|text| text == "[2, 4]"));
+    // Tensors without a device of their own are computed by any engine.
+    let planned = Engine::new("interp").and_then(|engine| engine.plan(&[&x.add(&x)?]));
+    let is_there = there.is_ok_and(|text| text == "[2, 4]") && planned.is_ok();
+    println!("on {device}: {text}; on interp: {is_there}");
 }
 
 /// Runs [`child`] in a process with these variables, and returns its report.

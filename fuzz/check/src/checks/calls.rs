@@ -217,6 +217,25 @@ pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks calls that are legal but for the dtype or the shape of a source: of each method, with
+/// each dtype and some shapes of each source. There are thousands, of which every `of`-th one is
+/// made.
+///
+/// # Errors
+/// The first call whose answer is wrong.
+pub fn check_damaged(turn: u64, of: u64) -> Result<(), String> {
+    let turn = turn % of;
+    for (number, (statement, types)) in (0..).zip(damaged::sweep()) {
+        if number % of == turn {
+            let call = rows::typed(&mut Draw::new(number), &types, statement);
+            call.check().map_err(|problem| {
+                format!("{SAID}, (check_damaged({number}, {})), sweep: {problem}", u64::MAX)
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks a call of a drawn row. Returns the tensor that it gives, if any.
 fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
     check_row(draw, &rows::ROWS.iter().collect::<Vec<_>>())
@@ -266,6 +285,13 @@ mod tests {
     #[test]
     fn calls_are_answered_as_they_must_be() {
         check_seeds(0..12_000);
+    }
+
+    #[test]
+    fn each_method_takes_the_sources_that_it_must() {
+        let wrong = (0..64u64).into_par_iter().filter_map(|turn| check_damaged(turn, 64).err());
+        let wrong: Vec<String> = wrong.take_any(20).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     #[test]

@@ -29,6 +29,8 @@ const UNEQUAL_OF_1000: u64 = 1;
 const EXPRS: u64 = 48;
 /// Number of API calls of a round.
 const CALLS: u64 = 96;
+/// Number of rounds in which each call with a source of another dtype or shape is made once.
+const SWEEP: u64 = 16;
 /// Number of kernel trees of a round, each with a matrix product and sums.
 const TREES: u64 = 2;
 /// Number of random sequences of optimisations on each kernel of one program of the round.
@@ -121,6 +123,14 @@ impl Checks {
                 let crate_name = gradiff_check::crate_of_calls(&detail);
                 Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
             })
+        });
+        verdict.check(&format!("sweep:{}", self.rounds), || {
+            gradiff_check::check_damaged(self.seed.wrapping_add(self.rounds), SWEEP).map_err(
+                |detail| {
+                    let crate_name = gradiff_check::crate_of_calls(&detail);
+                    Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
+                },
+            )
         });
         self.kernels(verdict, first);
         verdict.check(&format!("trees:{}", self.rounds), || trees(first, TREES));

@@ -4,6 +4,7 @@
 //! A call that is drawn from nothing is illegal in several ways, and whichever is checked first
 //! hides the others.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use gradiff_corpus::{Arg, Case, DType, Literal, Method, Statement, TensorType, ValueId};
@@ -61,6 +62,30 @@ pub(super) fn damaged(draw: &mut Draw) -> Legal {
         _ => change(draw, &mut statement),
     }
     (statement, sources)
+}
+
+/// The first statement of each name with one of its sources changed: each of another dtype, and of
+/// four other shapes.
+pub(super) fn sweep() -> impl Iterator<Item = Legal> {
+    let mut names = BTreeSet::new();
+    let first = legal().iter().filter(move |(known, _)| names.insert(gradiff_corpus::name(known)));
+    first.flat_map(|(statement, sources)| {
+        (0..sources.len()).flat_map(move |at| {
+            let with = move |change: &dyn Fn(&mut TensorType)| {
+                let mut sources = sources.clone();
+                change(&mut sources[at]);
+                (statement.clone(), sources)
+            };
+            let dtypes = DType::ALL.map(|dtype| with(&|source| source.dtype = dtype));
+            let shapes: [&dyn Fn(&mut TensorType); 4] = [
+                &|source| source.shape.push(1),
+                &|source| source.shape.truncate(source.shape.len().saturating_sub(1)),
+                &|source| source.shape.iter_mut().for_each(|size| *size += 1),
+                &|source| source.shape.iter_mut().for_each(|size| *size = 0),
+            ];
+            dtypes.into_iter().chain(shapes.map(with))
+        })
+    })
 }
 
 /// Changes an axis, or adds or removes one.

@@ -267,7 +267,7 @@ fn in_order(statement: &Statement) -> Statement {
 }
 
 /// A call of a statement on tensors of these types; the expected type is that of the corpus.
-fn typed(draw: &mut Draw, types: &[TensorType], statement: Statement) -> Call {
+pub(super) fn typed(draw: &mut Draw, types: &[TensorType], statement: Statement) -> Call {
     let mut types = types.to_vec();
     if let Statement::Method { method: method @ (Method::Get | Method::Set), .. } = &statement {
         // As positions, the API takes masks as well.
