@@ -54,6 +54,8 @@ pub(super) struct Process {
     requests: Sender<String>,
     lines: Receiver<Result<String, String>>,
     errors: Arc<Mutex<VecDeque<String>>>,
+    /// True after the first request.
+    is_asked: bool,
 }
 
 impl Process {
@@ -83,12 +85,15 @@ impl Process {
         let errors = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&errors);
         std::thread::spawn(move || keep_last_lines(stderr, &kept));
-        Ok(Process { child, requests: writer(stdin), lines: reader(stdout), errors })
+        let (requests, lines) = (writer(stdin), reader(stdout));
+        Ok(Process { child, requests, lines, errors, is_asked: false })
     }
 
-    /// Sends a line and waits for the next one.
+    /// Sends a line and waits for the next one. Only the first line may be there before it is asked
+    /// for: whether it is depends on which of both processes is faster.
     pub(super) fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
-        if let Ok(line) = self.lines.try_recv() {
+        let is_first = !std::mem::replace(&mut self.is_asked, true);
+        if !is_first && let Ok(line) = self.lines.try_recv() {
             let line = line.unwrap_or_else(|problem| problem);
             return Err(Outcome::Crash(format!("a line that was not asked for: {}", cut(&line))));
         }
