@@ -89,7 +89,7 @@ fn faults_of_views_show_often() {
 /// Runs one hunt: on the backends that the fault names; else on devices for faults of their crates,
 /// on those that draw optimisations for faults of kernels, and for faults of earlier crates on the
 /// plain ones, which run many programs in little time.
-fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
+fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value, String) {
     let usual = match row.crate_name.as_str() {
         "render" | "runtime" => "interp,jit,c,interp/opts",
         "kernel" => "interp,jit,interp/opts,interp/vectors,interp/groups",
@@ -106,10 +106,10 @@ fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
     let more = ["--backends", &backends, "--findings", &findings, &fault];
     let output = gradiff(&[&flags[..], &more].concat(), folder);
     let text = String::from_utf8_lossy(&output.stdout);
-    let summary = serde_json::from_str(text.trim()).unwrap_or_else(|_| {
-        panic!("{}: no summary; {}", row.name, String::from_utf8_lossy(&output.stderr))
-    });
-    (output.status.code(), summary)
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    let summary = serde_json::from_str(text.trim())
+        .unwrap_or_else(|_| panic!("{}: no summary; {messages}", row.name));
+    (output.status.code(), summary, messages)
 }
 
 /// Number of programs within which most faults are found.
@@ -146,10 +146,11 @@ fn check(rows: &[Row]) {
     let mut problems = Vec::new();
     let mut sizes = Vec::new();
     assert_eq!(found.len(), rows.len());
-    for (row, (code, summary)) in found {
+    for (row, (code, summary, messages)) in found {
         let finding = &summary["details"][0];
         if code != Some(2) || finding.is_null() {
-            problems.push(format!("{}: not found, exit code {code:?}", row.name));
+            let name = &row.name;
+            problems.push(format!("{name}: not found, exit code {code:?}: {messages}{summary}"));
             continue;
         }
         sizes.push(finding["statements"].as_u64().unwrap_or(u64::MAX));
