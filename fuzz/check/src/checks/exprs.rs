@@ -125,32 +125,12 @@ pub(crate) fn simplified(graph: &UOp, fuel: Option<u64>, trace: &mut Trace) -> U
 }
 
 /// Returns the number of operations that an expression has after it is simplified, in the form
-/// that kernels compute, and the text of that form. A negation that a constant can take is not
-/// counted: `-(x / 3)` is `x / -3`.
+/// that kernels compute, and the text of that form.
 pub fn simplified_form(case: &ExprCase) -> (u64, String) {
     let simple = simplified(&to_uop(case), None, &mut Trace::default());
     let last = rewrite(&simple, &late(), &Options::default(), &mut Trace::default());
-    let nodes = last.toposort();
-    let is_op = |node: &&UOp| match node.op() {
-        Op::Const | Op::DefineVar => false,
-        Op::Neg => !takes_sign(&node.src()[0], &nodes),
-        _ => true,
-    };
-    (nodes.iter().filter(is_op).count() as u64, short(&last))
-}
-
-/// Returns whether the opposite of a node has as many operations: a quotient by a constant, or a
-/// product or a remainder of such, that nothing else uses.
-fn takes_sign(node: &UOp, nodes: &[UOp]) -> bool {
-    let is_user = |user: &&UOp| user.src().contains(node);
-    let is_shared = nodes.iter().filter(is_user).count() > 1;
-    !is_shared
-        && match (node.op(), node.src()) {
-            (Op::CDiv, [_, divisor]) => divisor.op() == Op::Const,
-            (Op::CMod, [value, _]) => takes_sign(value, nodes),
-            (Op::Mul, [left, right]) => takes_sign(left, nodes) || takes_sign(right, nodes),
-            _ => false,
-        }
+    let is_op = |node: &UOp| !matches!(node.op(), Op::Const | Op::DefineVar);
+    (last.toposort().iter().filter(|node| is_op(node)).count() as u64, short(&last))
 }
 
 /// Returns whether a graph has the value of the written expression at one point.
