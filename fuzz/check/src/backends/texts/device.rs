@@ -43,6 +43,11 @@ impl Texts {
         &self,
         kernels: &[(&Linear, &Code)],
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        for (kernel, code) in kernels {
+            if let Some(problem) = (self.language.refused)(kernel, &code.text) {
+                return Err(Error::Launch { device: NAME, kernel: kernel.name.clone(), problem });
+            }
+        }
         let code: Code = kernels.iter().map(|(_, code)| *code).collect();
         let call = |(number, (kernel, _)): (usize, &(&Linear, &Code))| {
             let dtypes: Vec<DType> = kernel.globals().iter().map(|(_, dtype)| *dtype).collect();

@@ -1,6 +1,6 @@
 //! The languages that the compiler for the host accepts, with the adaptations they need.
 
-use gradiff::graph::{AxisKind, DType, Linear};
+use gradiff::graph::{Arg, AxisKind, DType, Instruction, Linear};
 
 use super::assembly;
 
@@ -21,6 +21,8 @@ pub(super) struct Language {
     pub(super) call: fn(entry: &str, kernel: &str, dtypes: &[DType]) -> String,
     /// The reason why a kernel cannot run in this language, or on this machine.
     pub(super) unsupported: fn(&Linear) -> Option<&'static str>,
+    /// The reason why the language's own compiler, or a launch, refuses the text of a kernel.
+    pub(super) refused: fn(&Linear, &str) -> Option<String>,
 }
 
 /// Flags by which overflow of a signed integer ends the process: it is undefined in CUDA and Metal.
@@ -56,6 +58,7 @@ const LANGUAGES: &[Language] = &[
             let is_divided = !kernel.launched(AxisKind::Thread).is_empty();
             is_divided.then_some("the kernel is divided among threads")
         },
+        refused: |_, _| None,
     },
     Language {
         name: "cuda",
@@ -68,6 +71,7 @@ const LANGUAGES: &[Language] = &[
             format!("extern \"C\" void {entry}(void** d) {{ {kernel}({arguments}); }}\n")
         },
         unsupported: |_| None,
+        refused: shared_arrays_refused,
     },
     Language {
         name: "metal",
@@ -92,6 +96,7 @@ const LANGUAGES: &[Language] = &[
             let has_double = kernel.uops.iter().any(|uop| uop.dtype == DType::F64);
             has_double.then_some("Metal has no f64")
         },
+        refused: |_, _| None,
     },
     Language {
         name: "opencl",
@@ -104,6 +109,7 @@ const LANGUAGES: &[Language] = &[
             format!("void {entry}(ulong* d) {{ {kernel}({arguments}); }}\n")
         },
         unsupported: |_| None,
+        refused: |_, _| None,
     },
     Language {
         name: "llvm",
@@ -124,6 +130,7 @@ const LANGUAGES: &[Language] = &[
             text + &format!("  call void @{kernel}({})\n  ret void\n}}\n", arguments.join(", "))
         },
         unsupported: |_| None,
+        refused: |_, _| None,
     },
 ];
 
@@ -167,6 +174,49 @@ fn cuda_type(dtype: DType) -> &'static str {
         DType::F32 => "float",
         DType::F64 => "double",
     }
+}
+
+/// Bytes of the shared arrays that a kernel declares: CUDA C++ programming guide, table of technical
+/// specifications; a kernel gets more only if its launch asks for them.
+const SHARED_BYTES_DECLARED: usize = 48 << 10;
+
+/// The reason why the assembler of CUDA refuses the shared arrays of a text, or a launch has fewer
+/// bytes than the kernel's local arrays.
+fn shared_arrays_refused(kernel: &Linear, text: &str) -> Option<String> {
+    let (mut is_device, mut declared, mut asks) = (true, 0, false);
+    for line in text.lines().map(str::trim) {
+        match line {
+            "#else" => is_device = false,
+            "#ifdef __CUDA_ARCH__" | "#endif" => is_device = true,
+            _ if is_device => {
+                asks |= line.starts_with("extern __shared__");
+                declared += declared_bytes(line);
+            }
+            _ => {}
+        }
+    }
+    if SHARED_BYTES_DECLARED < declared {
+        return Some(format!("{declared} bytes of shared arrays are declared"));
+    }
+    let array = |uop: &Instruction| match uop.arg {
+        Arg::Local(local) => local.size_elements as usize * uop.dtype.size_bytes(),
+        _ => 0,
+    };
+    let needed: usize = kernel.uops.iter().map(array).sum();
+    let asked = gradiff::render::cuda_dynamic_bytes(kernel) as usize;
+    let is_short = asks && asked < needed;
+    is_short.then(|| format!("{asked} bytes are asked for {needed} bytes of shared arrays"))
+}
+
+/// The bytes of a line `__shared__ __align__(16) float local0[12];`, 0 for any other one.
+fn declared_bytes(line: &str) -> usize {
+    let array = line.strip_prefix("__shared__ __align__(16) ").and_then(|array| {
+        let (kind, rest) = array.split_once(" local")?;
+        let count: usize = rest.split_once('[')?.1.split_once(']')?.0.parse().ok()?;
+        let dtype = DType::ALL.into_iter().find(|dtype| cuda_type(*dtype) == kind)?;
+        Some(count * dtype.size_bytes())
+    });
+    array.unwrap_or(0)
 }
 
 /// The Metal shading language, 2.1; bf16 is represented by its bits.

@@ -33,7 +33,7 @@ pub(super) fn compiled(seed: u64, style: &Style) -> Vec<Result<Drawn, String>> {
 }
 
 /// Draws the elements of the arrays, and evaluates the kernel.
-fn expected(kernel: Linear, draw: &mut Draw, seed: u64) -> Result<Drawn, String> {
+pub(super) fn expected(kernel: Linear, draw: &mut Draw, seed: u64) -> Result<Drawn, String> {
     let memories: Vec<Elements> = kernel
         .globals()
         .iter()
@@ -64,10 +64,10 @@ fn near_ends(draw: &mut Draw, dtype: DType) -> Constant {
 
 /// The uops of a kernel of single values.
 #[derive(Default)]
-struct Uops(Vec<Instruction>);
+pub(super) struct Uops(pub(super) Vec<Instruction>);
 
 impl Uops {
-    fn push(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
+    pub(super) fn push(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
         self.0.push(Instruction::new(op, dtype, src.iter().copied(), arg));
         self.0.len() as u32 - 1
     }
@@ -76,7 +76,7 @@ impl Uops {
         self.push(op, dtype, src, Arg::None)
     }
 
-    fn array(&mut self, slot: usize, dtype: DType, count: usize) -> u32 {
+    pub(super) fn array(&mut self, slot: usize, dtype: DType, count: usize) -> u32 {
         let arg = Arg::Global(Global { slot, size_elements: count as i64 });
         self.push(Op::DefineGlobal, dtype, &[], arg)
     }
@@ -91,7 +91,7 @@ impl Uops {
         self.push(Op::Index, dtype, &[array, at], Arg::None)
     }
 
-    fn load(&mut self, array: u32, dtype: DType, at: usize) -> u32 {
+    pub(super) fn load(&mut self, array: u32, dtype: DType, at: usize) -> u32 {
         let index = self.index(array, dtype, at);
         self.push(Op::Load, dtype, &[index], Arg::None)
     }
@@ -100,7 +100,7 @@ impl Uops {
         (0..count).map(|at| self.load(array, dtype, at)).collect()
     }
 
-    fn store(&mut self, array: u32, dtype: DType, at: usize, value: u32) {
+    pub(super) fn store(&mut self, array: u32, dtype: DType, at: usize, value: u32) {
         let index = self.index(array, dtype, at);
         self.push(Op::Store, DType::Void, &[index, value], Arg::None);
     }

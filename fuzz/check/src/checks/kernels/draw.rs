@@ -30,6 +30,9 @@ pub(crate) struct Style {
     has_groups: bool,
     /// True if a thread has local arrays of its own.
     has_own_arrays: bool,
+    /// Limit of the bytes of local arrays, and the least number of bytes of an element there.
+    pub(super) local_bytes: i64,
+    pub(super) local_element_bytes: i64,
     /// True if there are ranges of threads of the host.
     has_threads: bool,
     /// True if vectors of bools are loaded and stored.
@@ -68,6 +71,8 @@ impl Style {
             target: target(name).expect("a target with rules, or a device"),
             has_groups,
             has_own_arrays: !has_groups,
+            local_bytes: rules.map_or(i64::MAX, |rules| rules.local_bytes),
+            local_element_bytes: rules.map_or(1, |rules| rules.local_element_bytes),
             has_threads: matches!(device, "c" | "interp" | "jit"),
             has_bool_vectors: device == "c",
             has_hints: device == "c",

@@ -1,11 +1,15 @@
-//! Kernels whose local arrays have exactly as many bytes as a kernel may have, or one more; and
-//! bools of a local array that nobody has written.
+//! Kernels whose local arrays have exactly as many bytes as a kernel may have, or one more; arrays
+//! that are written and read at their ends; and bools of a local array that nobody has written.
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Local, Op,
 };
 use gradiff::runtime::{Device, Memory};
+use gradiff_eval::scalar;
 
+use super::Drawn;
+use super::compiled::{Uops, expected};
+use super::draw::Style;
 use crate::checks::calls::Draw;
 
 /// The bytes that all local arrays of a kernel may have, as the documentation of
@@ -13,6 +17,8 @@ use crate::checks::calls::Draw;
 const LIMIT_BYTES: i64 = 256 << 10;
 /// Maximal number of arrays of a kernel, besides the last one.
 const ARRAYS: usize = 3;
+/// Number of elements of an array that are written.
+const WRITTEN: usize = 5;
 
 /// Draws a kernel at the limit, which must be accepted, or beyond it, which must be refused.
 ///
@@ -50,6 +56,57 @@ pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// The bytes that CUDA and PTX declare, beyond which CUDA has to ask for them.
+const DECLARED_BYTES: i64 = 48 << 10;
+/// A multiple of all alignments.
+const PIECE_BYTES: i64 = 128;
+
+/// A kernel that writes a few elements of each of its local arrays, at the ends of most, and then
+/// copies them: arrays that overlap, or are shorter than they should be, differ. Together they have
+/// as many bytes as the language allows or as CUDA declares, somewhat less or somewhat more.
+///
+/// # Errors
+/// The kernel is refused.
+pub(super) fn written(seed: u64, style: &Style) -> Result<Drawn, String> {
+    let mut draw = Draw::new(seed);
+    let limit = style.local_bytes.min(LIMIT_BYTES);
+    let total = draw.pick(&[limit, limit / 2, DECLARED_BYTES, DECLARED_BYTES + PIECE_BYTES, 1024]);
+    let mut pieces = total.min(limit) / PIECE_BYTES;
+    let mut uops = Uops::default();
+    let count = 2 + draw.below(ARRAYS - 1);
+    let out = uops.array(0, DType::I32, count * WRITTEN);
+    let mut arrays = Vec::new();
+    for number in 0..count {
+        let is_last = number + 1 == count;
+        let own = if is_last { pieces } else { 1 + draw.below(pieces as usize / 2) as i64 };
+        pieces -= own;
+        let dtype = draw.pick(&style.dtypes);
+        let element_bytes = style.local_element_bytes.max(dtype.size_bytes() as i64);
+        let size_elements = own * PIECE_BYTES / element_bytes - draw.pick(&[0, 0, 1, 3]);
+        let array = Arg::Local(Local { number, size_elements });
+        arrays.push((uops.push(Op::DefineLocal, dtype, &[], array), dtype, size_elements as usize));
+    }
+    let positions = |(array, dtype, size): &(u32, DType, usize)| {
+        [0, 1, size / 2, size - 2, size - 1].map(|at| (*array, *dtype, at))
+    };
+    let elements: Vec<(u32, DType, usize)> = arrays.iter().flat_map(positions).collect();
+    for (number, (array, dtype, at)) in elements.iter().enumerate() {
+        let value = if *dtype == DType::Bool { draw.below(2) } else { 1 + number };
+        let value = scalar::number(*dtype, value as i128).expect("a small number");
+        let value = uops.push(Op::Const, *dtype, &[], Arg::Const(value));
+        uops.store(*array, *dtype, *at, value);
+    }
+    for (number, (array, dtype, at)) in elements.into_iter().enumerate() {
+        let loaded = uops.load(array, dtype, at);
+        let value = match dtype {
+            DType::I32 => loaded,
+            _ => uops.push(Op::Cast, DType::I32, &[loaded], Arg::None),
+        };
+        uops.store(out, DType::I32, number, value);
+    }
+    expected(Linear { name: "written".to_owned(), uops: uops.0 }, &mut draw, seed)
 }
 
 /// Number of elements of the arrays of [`check_unwritten`].

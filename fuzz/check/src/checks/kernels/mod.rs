@@ -51,6 +51,9 @@ const COMPILER_SECONDS: u64 = 15;
 /// Limit of the kernels of indices in a call of [`check_kernels`].
 const INDEX_KERNEL_LIMIT: u64 = 6;
 
+/// Number of kernels of local arrays in a call of [`check_kernels`].
+const WRITTEN_KERNELS: u64 = 4;
+
 /// A kernel with its arrays before and after it.
 pub(crate) struct Drawn {
     pub(crate) kernel: BoundedLinear,
@@ -84,7 +87,8 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<u64, String>
     let drawn = |number| drawn(seed.wrapping_add(number), &style);
     let constants = style.dtypes.iter().map(|dtype| constants::constants(seed, &style, *dtype));
     let compiled = compiled::compiled(seed, &style);
-    let drawn = (0..count).map(drawn).chain(constants).chain(compiled);
+    let written = (0..WRITTEN_KERNELS).map(|number| locals::written(seed ^ number, &style));
+    let drawn = (0..count).map(drawn).chain(constants).chain(compiled).chain(written);
     let drawn = drawn.collect::<Result<Vec<Drawn>, String>>()?;
     let report =
         |kernel: &Linear, problem: &str| format!("{SAID} on {device}: {problem}\n{kernel}");

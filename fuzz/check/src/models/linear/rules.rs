@@ -36,9 +36,9 @@ pub(crate) struct Rules {
     /// Limits of groups of threads; none where ranges of groups are not launched.
     pub(super) launch: Option<LaunchLimits>,
     /// Limit of the bytes of a group's arrays; without groups, of a thread's stack.
-    pub(super) local_bytes: i64,
+    pub(crate) local_bytes: i64,
     /// Least number of bytes of an element there.
-    pub(super) local_element_bytes: i64,
+    pub(crate) local_element_bytes: i64,
     pub(super) alignment: Alignment,
     /// Alignments of parameters and of local arrays, in bytes.
     pub(super) global_alignment: i64,
