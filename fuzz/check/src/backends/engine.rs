@@ -7,7 +7,7 @@ use gradiff::graph::{BoundedLinear, Constant, Linear, Target};
 use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::runtime::{Device, Executable};
-use gradiff::{Engine, Plan, PlannedKernel, Tensor};
+use gradiff::{Engine, Plan, PlannedKernel, Tensor, UOp};
 use gradiff_corpus::{Array, DType, Program};
 use gradiff_eval::Elements;
 
@@ -631,7 +631,11 @@ impl EngineBackend {
             Ok(())
         })?;
         let outputs_by_reference: Vec<&Tensor> = outputs.iter().collect();
-        plan.append(self.engine.plan(&outputs_by_reference)?);
+        // Once a plan is made, a tensor is the buffer that the plan will write.
+        let roots: Vec<UOp> = outputs.iter().map(Tensor::uop).collect();
+        let last = self.engine.plan(&outputs_by_reference)?;
+        crate::judge::requested::check(&roots, &self.engine.schedule, &last)?;
+        plan.append(last);
         if self.row.is_strict() {
             let check = |item: &PlannedKernel| crate::judge::strict::check(&item.ast, &item.linear);
             plan.items.iter().try_for_each(check)?;

@@ -166,7 +166,8 @@ impl Session {
             |tensor: Tensor| if has_engines { Ok(tensor) } else { tensor.to(&self.device) };
         let outputs = translate::outputs_with(
             program,
-            &mut |dtype, shape, bytes| placed(self.input(dtype, shape, bytes, choices)?),
+            &mut |dtype, shape, bytes| self.input(dtype, shape, bytes, choices),
+            &placed,
             &mut |tensor| match inner.below(3) {
                 0 => Ok(()),
                 _ => Ok(realize(&[tensor], &mut inner)?),

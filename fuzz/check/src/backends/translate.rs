@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use gradiff::graph::Placement;
 use gradiff::{DType, Operand, Scalar, Tensor, keepdim};
 use gradiff_corpus as corpus;
 use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
@@ -24,16 +25,18 @@ pub(crate) type OnInput<'a> =
 /// # Errors
 /// The engine's message if it refuses a statement, with the statement's number.
 pub(crate) fn outputs(program: &Program, realize: OnRealize<'_>) -> Result<Vec<Tensor>, Refusal> {
-    outputs_with(program, &mut Tensor::from_bytes, realize)
+    outputs_with(program, &mut Tensor::from_bytes, &Ok, realize)
 }
 
-/// The tensors of a program's outputs; `input` makes its inputs.
+/// The tensors of a program's outputs; `input` makes its inputs, and `place` puts data on a device:
+/// inputs, and what a method makes of data of its own (`keccak` of constants).
 ///
 /// # Errors
 /// As [`outputs`].
 pub(crate) fn outputs_with(
     program: &Program,
     input: OnInput<'_>,
+    place: &dyn Fn(Tensor) -> Result<Tensor, gradiff::Error>,
     realize: OnRealize<'_>,
 ) -> Result<Vec<Tensor>, Refusal> {
     let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
@@ -44,6 +47,10 @@ pub(crate) fn outputs_with(
         let at = |refusal: Refusal| refusal.at(&format!("statement {number}"));
         let before = assigned(statement, &values).map_err(|error| at(error.into()))?;
         let value = value(statement, &values, input).map_err(|error| at(error.into()))?;
+        let value = match value.uop().device() {
+            Some(Placement::Default) => place(value).map_err(|error| at(error.into()))?,
+            _ => value,
+        };
         if let Some((target, before)) = before {
             let is_changed = |(_, first): &(_, &usize)| **first == firsts[target];
             values.iter_mut().zip(&firsts).filter(is_changed).for_each(|(value, _)| {

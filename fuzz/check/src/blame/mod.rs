@@ -507,6 +507,9 @@ fn beside_runs(detail: &str) -> Option<(Stage, Crate)> {
     if detail.contains(crate::checks::calls::SAID) {
         return Some((Stage::Calls, crate::crate_of_calls(detail)));
     }
+    if detail.contains(crate::judge::requested::SAID) {
+        return Some((Stage::Schedule, Crate::Schedule));
+    }
     if detail.contains(crate::models::linear::NO_TEXT) {
         return Some((Stage::Render, Crate::Render));
     }

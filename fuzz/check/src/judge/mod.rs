@@ -5,4 +5,5 @@ pub(crate) mod agree;
 pub(crate) mod canary;
 pub(crate) mod coverage;
 pub(crate) mod expects;
+pub(crate) mod requested;
 pub(crate) mod strict;
