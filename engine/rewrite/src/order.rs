@@ -63,6 +63,7 @@ impl Price {
 /// The price of an op. The late rules prefer what devices have to the canonical form.
 fn price_of(op: Op, is_late: bool) -> i64 {
     match op {
+        Op::Sub if is_late => 1,
         Op::CDiv | Op::CMod if is_late => 7,
         Op::FloorDiv | Op::FloorMod if is_late => 20,
         Op::CDiv | Op::CMod => 20,

@@ -193,7 +193,8 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::MaxPool2dIndices => Ok(x.max_pool2d_with_indices(&pool(args))?.1),
         Method::MaxUnpool2d => x.max_unpool2d(srcs[1], args.ints(0)),
         Method::Rearrange => {
-            let (formula, sizes) = rearrangement(args);
+            let is_of_axis = |axis: usize, size: i64| x.shape().get(axis) == Some(&size);
+            let (formula, sizes) = rearrangement(args, &is_of_axis);
             let sizes: Vec<(&str, i64)> =
                 sizes.iter().map(|(name, size)| (&name[..], *size)).collect();
             x.rearrange(&formula, &sizes)
@@ -232,8 +233,12 @@ pub(crate) fn formula(
 }
 
 /// The formula of `rearrange`, with a letter for each part of an axis, and the sizes of the parts.
-/// A size that follows from the others of its axis is left out, in most axes.
-pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
+/// A size that follows from the others of its axis is left out, in most axes; not in those whose
+/// size is another one than the product of their parts, which would be accepted then.
+pub(crate) fn rearrangement(
+    args: Args<'_>,
+    is_of_axis: &dyn Fn(usize, i64) -> bool,
+) -> (String, Vec<(String, i64)>) {
     let letter = |number: i64| match u8::try_from(number) {
         Ok(number) if number < 26 => char::from(b'a' + number).to_string(),
         _ => "?".to_string(),
@@ -262,13 +267,15 @@ pub(crate) fn rearrangement(args: Args<'_>) -> (String, Vec<(String, i64)>) {
     let mut sizes: Vec<(String, i64)> =
         parts.iter().enumerate().map(|(number, size)| (letter(number as i64), *size)).collect();
     let mut end = parts.len();
-    for length in args.ints(1).iter().rev() {
+    for (axis, length) in args.ints(1).iter().enumerate().rev() {
         let start = end.saturating_sub(usize::try_from(*length).unwrap_or(0));
         let follows = |left_out: usize| {
             (start..end).filter(|part| *part != left_out).all(|part| parts[part] != 0)
         };
         let chosen = start + (end % (end - start).max(1));
-        if (start..end).contains(&chosen) && follows(chosen) && end % 4 != 3 {
+        let size = parts[start..end].iter().try_fold(1i64, |size, part| size.checked_mul(*part));
+        let is_whole = size.is_some_and(|size| is_of_axis(axis, size));
+        if (start..end).contains(&chosen) && follows(chosen) && end % 4 != 3 && is_whole {
             sizes.remove(chosen);
         }
         end = start;
