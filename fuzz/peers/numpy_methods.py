@@ -695,6 +695,15 @@ def qr(part):
     return call
 
 
+def svd(part):
+    def call(x, full_matrices=False):
+        is_finite = np.isfinite(x).all()
+        x = np.where(is_finite, x, 0).astype(np.float64)
+        found = part(*np.linalg.svd(x, full_matrices=full_matrices))
+        return np.where(is_finite, found, np.nan)
+    return call
+
+
 def keccak(x, function):
     rows = np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
     digests = {
@@ -711,6 +720,10 @@ METHODS = {
     "newton_schulz": of_matrices(newton_schulz),
     "qr_q": of_matrices(qr(0)),
     "qr_r": of_matrices(qr(1)),
+    "svd_s": of_matrices(svd(lambda u, s, vt: s)),
+    "svd_product": of_matrices(svd(lambda u, s, vt: (u[:, :len(s)] * s) @ vt[:len(s)])),
+    "svd_u": of_matrices(svd(lambda u, s, vt: u.T @ u)),
+    "svd_vt": of_matrices(svd(lambda u, s, vt: vt @ vt.T)),
     "keccak": keccak,
     "einsum": einsum,
     "scaled_dot_product_attention": attention,

@@ -708,6 +708,24 @@ def reflected(x):
     return torch.where(is_whole, q, torch.nan), torch.where(is_whole, r, torch.nan).triu()
 
 
+def singular(x, full_matrices, part):
+    """A product of the factors of matrices, whose vectors are constants for gradients."""
+    is_whole = torch.isfinite(x).all(-1, keepdim=True).all(-2, keepdim=True)
+    wide = x if x.dtype == torch.float64 else x.float()
+    safe = torch.where(is_whole, wide, 0.0)
+    u, _, vt = torch.linalg.svd(safe.detach(), full_matrices=full_matrices)
+    count = min(x.shape[-2:])
+    s = torch.diagonal(u[..., :count].mT @ safe @ vt[..., :count, :].mT, dim1=-2, dim2=-1)
+    found = part(u, s, vt).to(x.dtype)
+    is_whole = is_whole if found.dim() == x.dim() else is_whole[..., 0]
+    return torch.where(is_whole, found, torch.nan)
+
+
+def product_of_factors(u, s, vt):
+    count = s.shape[-1]
+    return (u[..., :count] * s[..., None, :]) @ vt[..., :count, :]
+
+
 AGREED = {
     "abs": torch.abs,
     "sign": torch.sign,
@@ -761,6 +779,10 @@ AGREED = {
     "newton_schulz": newton_schulz,
     "qr_q": lambda x: reflected(x)[0],
     "qr_r": lambda x: reflected(x)[1],
+    "svd_s": lambda x: singular(x, False, lambda u, s, vt: s),
+    "svd_product": lambda x, full_matrices: singular(x, full_matrices, product_of_factors),
+    "svd_u": lambda x, full_matrices: singular(x, full_matrices, lambda u, s, vt: u.mT @ u),
+    "svd_vt": lambda x, full_matrices: singular(x, full_matrices, lambda u, s, vt: vt @ vt.mT),
     "dot": torch.matmul,
     "linear": linear,
     "binary_crossentropy_logits": binary_crossentropy_logits,

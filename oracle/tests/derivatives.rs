@@ -387,10 +387,47 @@ fn gradients_are_finite_differences() {
 fn every_method_has_a_row() {
     let words: BTreeSet<&str> = ROWS.iter().flat_map(|(row, _)| row.split_whitespace()).collect();
     // Assignments have no derivatives, and digests are anything, which differences cannot tell: see
-    // gradient-assign.case.
-    let is_cut = |method: &Method| method.is_in_place() || *method == Method::Keccak;
+    // gradient-assign.case. Bounds of singular values are wider than those of other methods, see
+    // the next test.
+    let is_cut = |method: &Method| {
+        let is_singular = method.row().name.starts_with("svd_");
+        method.is_in_place() || *method == Method::Keccak || is_singular
+    };
     for method in Method::ALL.into_iter().filter(|method| !is_cut(method)) {
         assert!(words.contains(method.row().name), "{} has no row", method.row().name);
+    }
+}
+
+/// The vectors of singular values are constants for gradients.
+#[test]
+fn derivatives_of_singular_values_are_products_of_their_vectors() {
+    for name in ['a', 'w', 'p'] {
+        let row = format!("y = svd_s {name}");
+        let expected = differences(
+            &program(&format!("{}output zz\n", row_text("f64", &row))),
+            input_number(name),
+        );
+        for (dtype, limit) in [("f64", 1e-10), ("f32", 1e-2)] {
+            let text = format!("{}gg = gradient zz {name}\noutput gg\n", row_text(dtype, &row));
+            let found = &outputs(&text)[0];
+            for (index, expected) in expected.iter().enumerate() {
+                let (center, radius) = ball(found, index);
+                assert!(radius <= limit, "{row} {index} {dtype}: {radius}");
+                let error = (center - expected).abs();
+                assert!(
+                    error <= 1e-5,
+                    "{row} {index} {dtype}: {center}, by differences {expected}"
+                );
+            }
+        }
+        let text = |of: &str| {
+            let row = format!("y = {of} {name} full_matrices=true");
+            format!("{}gg = gradient zz {name}\noutput gg\n", row_text("f64", &row))
+        };
+        assert_eq!(ball(&outputs(&text("svd_u"))[0], 0).0, 0.0);
+        assert_eq!(ball(&outputs(&text("svd_vt"))[0], 0).0, 0.0);
+        let product = outputs(&text("svd_product"));
+        assert!(matches!(product[0].element(0), Element::Unspecified(Reason::Derivative)));
     }
 }
 

@@ -60,6 +60,50 @@ pub(super) fn qr_r(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     Ok(srcs[0].clone())
 }
 
+/// Maximum number of singular values.
+const MAX_VALUES: usize = 256;
+
+/// The numbers of rows and columns of matrices that are factorized.
+fn singular(src: &TensorType) -> Result<[usize; 2], String> {
+    let [rows, columns] = sizes(src)?;
+    check_products(src, [rows, rows.max(columns)], rows.max(columns))?;
+    match rows.min(columns) {
+        count if count <= MAX_VALUES => Ok([rows, columns]),
+        count => Err(format!("{count} singular values: it takes at most {MAX_VALUES}")),
+    }
+}
+
+/// Matrices of another size in the place of those of a source.
+fn resized(src: &TensorType, sizes: &[usize]) -> TensorType {
+    let outer = &src.shape[..src.shape.len() - 2];
+    TensorType { dtype: src.dtype, shape: [outer, sizes].concat() }
+}
+
+/// The type of singular values.
+pub(super) fn svd_s(srcs: &[&TensorType], _: Args<'_>) -> Typed {
+    let [rows, columns] = singular(srcs[0])?;
+    Ok(resized(srcs[0], &[rows.min(columns)]))
+}
+
+/// The type of the product of the factors.
+pub(super) fn svd_product(srcs: &[&TensorType], _: Args<'_>) -> Typed {
+    singular(srcs[0]).map(|_| srcs[0].clone())
+}
+
+/// The type of the products of left vectors.
+pub(super) fn svd_u(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let [rows, columns] = singular(srcs[0])?;
+    let size = if args.flag(0) { rows } else { rows.min(columns) };
+    Ok(resized(srcs[0], &[size, size]))
+}
+
+/// The type of the products of right vectors.
+pub(super) fn svd_vt(srcs: &[&TensorType], args: Args<'_>) -> Typed {
+    let [rows, columns] = singular(srcs[0])?;
+    let size = if args.flag(0) { columns } else { rows.min(columns) };
+    Ok(resized(srcs[0], &[size, size]))
+}
+
 /// The type of digests.
 pub(super) fn keccak(srcs: &[&TensorType], args: Args<'_>) -> Typed {
     let mut shape = srcs[0].shape.clone();

@@ -699,6 +699,20 @@ methods! {
     QrQ "qr_q" 1 [] matrices::qr_q;
     /// The upper triangular [m, n] factor r of `qr_q`: 0 below the diagonal.
     QrR "qr_r" 1 [] matrices::qr_r;
+    /// The singular values of a matrix [m, n], min(m, n) of them, the largest first. NaN for a
+    /// matrix with an element that is not finite. The error is relative to the length of the
+    /// matrix: 8 (m + n) roundings.
+    SvdS "svd_s" 1 [] matrices::svd_s;
+    /// The product of the factors of a matrix [m, n]: the first min(m, n) columns of u, each times
+    /// its singular value, and the first min(m, n) rows of vt. It is the matrix, within the error
+    /// of `svd_s`. u is [m, m] and vt [n, n] if `full_matrices`, else they have min(m, n) columns
+    /// and rows.
+    SvdProduct "svd_product" 1 [full_matrices: Flag] matrices::svd_product;
+    /// The products of the columns of u with each other: ones on the diagonal and zeros beside it,
+    /// within 8 (m + n) roundings. NaN for a matrix with an element that is not finite.
+    SvdU "svd_u" 1 [full_matrices: Flag] matrices::svd_u;
+    /// The products of the rows of vt with each other, as `svd_u`.
+    SvdVt "svd_vt" 1 [full_matrices: Flag] matrices::svd_vt;
     // Hashing.
     /// The digests of the bytes of the elements along the last axis, little endian: 28, 32 or 16
     /// elements of u8 in its place. All dtypes; a bool is a byte that is 0 or 1. At most 65,536

@@ -4,7 +4,7 @@ use gradiff_corpus::{Arg, ArgKind, Method, Statement};
 use gradiff_gen::{Calls, Config, Lane, program_at};
 
 /// Number of programs: enough for each method and dtype, a few dozen times on average.
-const PROGRAMS: u64 = 60_000;
+const PROGRAMS: u64 = 75_000;
 
 #[test]
 fn every_method_is_called_for_every_dtype_that_it_takes() {

@@ -1,6 +1,6 @@
 //! Derivatives of functions of matrices: the steps of their definitions, over scalars.
 
-use gradiff_corpus::{Args, Method, UnaryOp, ValueId};
+use gradiff_corpus::{Args, DType, Method, UnaryOp, ValueId};
 
 use super::elements::{Elements, wide_cells};
 use super::scalars::{Function, Id, Scalars, WIDE};
@@ -11,6 +11,7 @@ use crate::infer::Check;
 use crate::methods::Call;
 use crate::methods::elementwise::wide;
 use crate::methods::matrices::{Matrix, Polynomial, Steps, factorized};
+use crate::methods::singular::Singular;
 use crate::value::Value;
 
 impl Steps for Scalars {
@@ -49,6 +50,27 @@ impl Steps for Scalars {
     }
 }
 
+/// The singular values of a matrix, as far as their derivatives are known.
+fn singular_values(scalars: &mut Scalars, matrix: &Matrix<Id>, dtype: DType) -> Vec<Id> {
+    let elements: Vec<Cell> = matrix.elements.iter().map(|id| scalars.cell(*id)).collect();
+    let (rows, columns) = (matrix.rows, matrix.columns);
+    let singular = Singular::of(&Matrix { rows, columns, elements });
+    let mut found = Vec::new();
+    for number in 0..rows.min(columns) {
+        found.push(match &singular {
+            Err(cell) => scalars.unknown(*cell, &matrix.elements),
+            Ok(singular) => {
+                let slopes = singular.slopes(number, dtype).into_iter();
+                let ids = matrix.elements.iter().copied();
+                let pairs: Vec<(Id, Id)> =
+                    ids.zip(slopes).map(|(id, slope)| (id, scalars.leaf(slope))).collect();
+                scalars.covered_terms(Cell::exact(singular.values[number]), &pairs)
+            }
+        });
+    }
+    found
+}
+
 impl Elements<'_> {
     /// The elements of a function of the matrices of a source.
     pub(super) fn matrices(
@@ -77,6 +99,18 @@ impl Elements<'_> {
                     polynomial.orthogonalized(scalars, matrix).elements
                 }
                 Method::QrQ => factorized(scalars, matrix).0.elements,
+                Method::SvdS => singular_values(scalars, &matrix, dtype),
+                Method::SvdProduct => {
+                    let sources = matrix.elements.clone();
+                    let known = |id: &Id| Steps::cell(scalars, *id);
+                    let cells: Vec<Cell> = sources.iter().map(known).collect();
+                    cells.into_iter().map(|cell| scalars.unknown(cell, &sources)).collect()
+                }
+                // The vectors are constants.
+                Method::SvdU | Method::SvdVt => {
+                    let count = value.cells.len() / outer.iter().product::<usize>();
+                    vec![Id::ZERO; count]
+                }
                 _ => factorized(scalars, matrix).1.elements,
             });
         }

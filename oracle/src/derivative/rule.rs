@@ -94,6 +94,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::ScaledDotProductAttention => Rule::Attention,
         Method::Interpolate => Rule::Interpolation,
         Method::NewtonSchulz | Method::QrQ | Method::QrR => Rule::Matrices,
+        Method::SvdS | Method::SvdProduct | Method::SvdU | Method::SvdVt => Rule::Matrices,
         Method::CrossEntropy | Method::SparseCategoricalCrossEntropy => Rule::Loss,
         Method::NllLoss | Method::BinaryCrossEntropy => Rule::Loss,
         Method::BinaryCrossEntropyLogits => Rule::Loss,

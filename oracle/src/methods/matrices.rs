@@ -36,7 +36,7 @@ pub(crate) trait Steps {
 }
 
 /// Elements of a dtype.
-struct Elements {
+pub(super) struct Elements {
     dtype: DType,
     sums: SumDepth,
 }
@@ -310,11 +310,11 @@ fn reflect<S: Steps>(
     }
 }
 
-/// Calls `f` with each matrix of a source of floats, in the wide dtype. `shape` gives the last two
+/// Calls `f` with each matrix of a source of floats, in the wide dtype. `shape` gives the last
 /// sizes of the result, and the number of columns that sums of products are computed for.
-fn each_matrix(
+pub(super) fn each_matrix(
     call: Call<'_>,
-    shape: impl Fn(usize, usize) -> ([usize; 2], usize),
+    shape: impl Fn(usize, usize) -> (Vec<usize>, usize),
     mut f: impl FnMut(&mut Elements, Matrix<Cell>) -> Matrix<Cell>,
 ) -> Check<Value> {
     let x = call.srcs[0];
@@ -344,18 +344,18 @@ fn each_matrix(
 /// The matrices whose singular values are near 1.
 pub(super) fn newton_schulz(call: Call<'_>) -> Check<Value> {
     let polynomial = Polynomial::of(call, wide(call.srcs[0].dtype), |cell| cell)?;
-    let shape = |rows, columns| ([rows, columns], columns);
+    let shape = |rows, columns| (vec![rows, columns], columns);
     each_matrix(call, shape, |s, x| polynomial.orthogonalized(s, x))
 }
 
 /// The orthogonal factors.
 pub(super) fn orthogonal(call: Call<'_>) -> Check<Value> {
-    let shape = |rows: usize, columns| ([rows, rows], rows.max(columns));
+    let shape = |rows: usize, columns| (vec![rows, rows], rows.max(columns));
     each_matrix(call, shape, |s, x| factorized(s, x).0)
 }
 
 /// The triangular factors.
 pub(super) fn triangular(call: Call<'_>) -> Check<Value> {
-    let shape = |rows: usize, columns| ([rows, columns], rows.max(columns));
+    let shape = |rows: usize, columns| (vec![rows, columns], rows.max(columns));
     each_matrix(call, shape, |s, x| factorized(s, x).1)
 }

@@ -21,6 +21,7 @@ pub(crate) mod pooling;
 pub(crate) mod products;
 pub(crate) mod reduction;
 mod selection;
+pub(crate) mod singular;
 pub(crate) mod statistics;
 
 use gradiff_corpus::{Args, Method};
@@ -179,6 +180,10 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::NewtonSchulz => matrices::newton_schulz(call),
         Method::QrQ => matrices::orthogonal(call),
         Method::QrR => matrices::triangular(call),
+        Method::SvdS => singular::values(call),
+        Method::SvdProduct => singular::product(call),
+        Method::SvdU => singular::gram(call, false),
+        Method::SvdVt => singular::gram(call, true),
         Method::Keccak => hashing::keccak(call),
     };
     let value = value.map_err(|why| format!("{}: {why}", method.row().name))?;

@@ -10,6 +10,8 @@ use crate::{Error, Scalar, Tensor, keepdim};
 const MAX_STEPS: usize = 64;
 /// Maximum number of reflections, each of which is some kernels.
 const MAX_REFLECTIONS: i64 = 4096;
+/// Maximum number of singular values, for which kernels are as many as their square.
+const MAX_VALUES: i64 = 256;
 
 impl Tensor {
     /// Brings the singular values of matrices [.., m, n] near 1 (Newton and Schulz): `steps` times
@@ -104,18 +106,13 @@ impl Tensor {
             ));
         }
         let dtype = self.dtype();
-        let mut shape = self.shape().to_vec();
-        shape[self.rank() - 1] = rows;
-        let square = [&vec![1; self.rank() - 2][..], &[rows, rows]].concat();
-        let mut q = Tensor::eye(wide(dtype), rows, rows)?.reshape(&square)?.expand(&shape)?;
+        let mut q = self.unit_matrices(wide(dtype), rows, rows)?;
         if self.size_elements() == 0 {
             return Ok((q.cast(dtype)?, self.clone()));
         }
-        let x = self.cast(wide(dtype))?;
         // The factors of a multiple are multiples, whose squares do not overflow.
-        let size = x.abs()?.max(keepdim([-2, -1]))?.detach();
-        let divisor = size.cmpeq(0)?.where_(&size.ones_like()?, &size)?;
-        let divisor = size.isfinite()?.where_(&divisor, f64::NAN)?.contiguous();
+        let x = self.cast(wide(dtype))?;
+        let divisor = x.largest_magnitudes()?;
         let mut r = x.div(&divisor)?.contiguous();
         for column in 0..rows.min(columns) {
             let (v, w) = r.reflection(column)?;
@@ -123,6 +120,149 @@ impl Tensor {
             q = q.sub(&q.matmul(&v)?.mul(&w.transpose(-2, -1)?)?)?.contiguous();
         }
         Ok((q.cast(dtype)?, r.mul(&divisor)?.triu(0)?.cast(dtype)?))
+    }
+
+    /// The factors u, s and vt of matrices [.., m, n] (singular value decomposition): the columns of
+    /// u and the rows of vt are orthogonal and of length 1, s [.., min(m, n)] are the singular
+    /// values, from the largest on, and `u diag(s) vt` is the matrix. u is [.., m, m] and vt
+    /// [.., n, n] if `full_matrices`; if not, they have min(m, n) columns and rows. Which of the
+    /// possible u and vt these are (a column and its row may both have the other sign) is not
+    /// defined. NaN for a matrix with an element that is not finite. f16 and bf16 are computed in
+    /// f32. Floats.
+    ///
+    /// The values are differentiated; u and vt are constants for gradients.
+    /// # Errors
+    /// If the dtype is not a float, there are fewer than two axes, more than 256 values, or more
+    /// than 4096 reflections.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 2], &[3.0f32, 0.0, 4.0, 5.0])?;
+    /// let (u, s, vt) = x.svd(true)?;
+    /// assert_eq!(s.square()?.round()?.to_text()?, "[45.0, 5.0]");
+    /// assert!(u.mul(&s)?.matmul(&vt)?.isclose(&x, 1e-5, 1e-5, false)?.all(..)?.item::<bool>()?);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn svd(&self, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor), Error> {
+        let [rows, columns] = self.matrix_sizes("svd")?;
+        let (count, rank, dtype) = (rows.min(columns), self.rank(), self.dtype());
+        if MAX_VALUES < count {
+            return invalid(format!(
+                "svd of {:?}: {count} singular values, at most {MAX_VALUES}",
+                self.shape()
+            ));
+        }
+        if rows < columns {
+            let (u, values, vt) = self.transpose(-2, -1)?.svd(full_matrices)?;
+            return Ok((vt.transpose(-2, -1)?, values, u.transpose(-2, -1)?));
+        }
+        let kept = if full_matrices { rows } else { count };
+        if self.size_elements() == 0 {
+            let u = self.unit_matrices(dtype, rows, kept)?;
+            let values = Tensor::zeros(dtype, &[&self.shape()[..rank - 2], &[count]].concat())?;
+            return Ok((u, values, self.unit_matrices(dtype, columns, columns)?));
+        }
+        let x = self.cast(wide(dtype))?;
+        let divisor = x.largest_magnitudes()?;
+        let x = x.div(&divisor)?.contiguous();
+        // What is triangular converges faster, and transposed faster still: if r is q r, and
+        // rT w is qs s with orthogonal columns, then q w s qsT is the matrix.
+        let (q, r) = x.detach().qr()?;
+        let lower = r.range(rank - 2, 0, count)?.transpose(-2, -1)?;
+        let (columns_of, rotations) = lower.with_orthogonal_columns()?;
+        // Those of length near 0 are not orthogonal to the others, but their reflections are.
+        let (right, diagonal) = columns_of.qr()?;
+        let diagonal = diagonal.diagonal(0, -2, -1)?.contiguous();
+        let ones = diagonal.ones_like()?;
+        let signs = diagonal.cmplt(0)?.where_(&ones.neg()?, &ones)?.unsqueeze(-2)?;
+        // A matrix that is not finite has no finite factor.
+        let nan = divisor.mul(0)?;
+        let right = right.mul(&signs)?.add(&nan)?.contiguous();
+        let rotated = q.range(rank - 1, 0, count)?.matmul(&rotations)?.add(&nan)?.contiguous();
+        let values = diagonal.abs()?.cummin(-1)?;
+        // By each element, a value has the derivative of the product of its vectors.
+        let first_order = rotated.mul(&x.matmul(&right)?)?.sum(-2)?;
+        let values = values.add(&first_order.sub(&first_order.detach())?)?;
+        let values = values.mul(&divisor.squeeze(-1)?)?;
+        let u = match kept == count {
+            true => rotated,
+            false => Tensor::cat(&[&rotated, &q.range(rank - 1, count, kept)?.add(&nan)?], -1)?,
+        };
+        let vt = right.transpose(-2, -1)?;
+        Ok((u.cast(dtype)?, values.cast(dtype)?, vt.cast(dtype)?))
+    }
+
+    /// Rotates pairs of columns of square matrices until all are orthogonal (Jacobi, one-sided),
+    /// and brings them in order, the longest first. Returns the columns and the rotations, by which
+    /// the matrices are multiplied.
+    fn with_orthogonal_columns(&self) -> Result<(Tensor, Tensor), Error> {
+        let (rank, count) = (self.rank(), self.shape()[self.rank() - 1]);
+        let unit = self.unit_matrices(self.dtype(), count, count)?;
+        let both = Tensor::cat(&[self, &unit], -2)?;
+        // Each round rotates column i of the first half with column i of the second half.
+        let half = (count + 1) / 2;
+        let mut shape = both.shape().to_vec();
+        shape[rank - 1] = 2 * half;
+        let mut both = both.pad_to(&shape)?.contiguous();
+        for _ in 0..sweeps(count) * (2 * half - 1) {
+            let [x, y] = both.rotated_pairs(count)?;
+            // All but the first column go one place on, around the circle of both halves.
+            both = match half {
+                1 => Tensor::cat(&[&x, &y], -1)?,
+                _ => {
+                    let [first, x] = [x.range(rank - 1, 0, 1)?, x.range(rank - 1, 1, half)?];
+                    let [second, y] = [y.range(rank - 1, 0, 1)?, y.range(rank - 1, 1, half)?];
+                    let last = x.range(rank - 1, half - 2, half - 1)?;
+                    let x = x.range(rank - 1, 0, half - 2)?;
+                    Tensor::cat(&[&first, &second, &x, &y, &last], -1)?
+                }
+            }
+            .contiguous();
+        }
+        let both = both.range(rank - 1, 0, count)?;
+        let lengths = both.range(rank - 2, 0, count)?.square()?.sum(keepdim(-2))?;
+        let order = lengths.argsort(-1, true)?.expand(both.shape())?;
+        let both = both.gather(-1, &order)?.contiguous();
+        Ok((both.range(rank - 2, 0, count)?, both.range(rank - 2, count, 2 * count)?))
+    }
+
+    /// Both halves of the columns, after each pair is rotated so that the first `count` elements of
+    /// its columns are orthogonal.
+    fn rotated_pairs(&self, count: i64) -> Result<[Tensor; 2], Error> {
+        let (rank, half) = (self.rank(), self.shape()[self.rank() - 1] / 2);
+        let x = self.range(rank - 1, 0, half)?;
+        let y = self.range(rank - 1, half, 2 * half)?;
+        let [upper_x, upper_y] = [x.range(rank - 2, 0, count)?, y.range(rank - 2, 0, count)?];
+        let sum = |x: Tensor| x.sum(keepdim(-2));
+        let dot = sum(upper_x.mul(&upper_y)?)?;
+        let difference = sum(upper_y.square()?)?.sub(&sum(upper_x.square()?)?)?;
+        let cotangent = difference.div(&dot.add(&dot)?)?;
+        let ones = dot.ones_like()?;
+        let sign = cotangent.cmplt(0)?.where_(&ones.neg()?, &ones)?;
+        // Of both angles the smaller one.
+        let root = cotangent.square()?.add(1)?.sqrt()?;
+        let tangent = sign.div(&cotangent.abs()?.add(&root)?)?;
+        let tangent = dot.cmpeq(0)?.where_(0, &tangent)?.contiguous();
+        let cosine = tangent.square()?.add(1)?.rsqrt()?.contiguous();
+        let sine = cosine.mul(&tangent)?;
+        let rotated_x = cosine.mul(&x)?.sub(&sine.mul(&y)?)?;
+        let rotated_y = sine.mul(&x)?.add(&cosine.mul(&y)?)?;
+        Ok([rotated_x, rotated_y])
+    }
+
+    /// Matrices with ones on the diagonal and zeros elsewhere, one for each of the matrices.
+    fn unit_matrices(&self, dtype: DType, rows: i64, columns: i64) -> Result<Tensor, Error> {
+        let outer = &self.shape()[..self.rank() - 2];
+        let single = [&vec![1; outer.len()][..], &[rows, columns]].concat();
+        let unit = Tensor::eye(dtype, rows, columns)?.reshape(&single)?;
+        unit.expand(&[outer, &[rows, columns]].concat())
+    }
+
+    /// The largest magnitude of each of the matrices, 1 for zeros, NaN if an element is not finite.
+    fn largest_magnitudes(&self) -> Result<Tensor, Error> {
+        let size = self.abs()?.max(keepdim([-2, -1]))?.detach();
+        let divisor = size.cmpeq(0)?.where_(&size.ones_like()?, &size)?;
+        Ok(size.isfinite()?.where_(&divisor, f64::NAN)?.contiguous())
     }
 
     /// The columns v and w of the reflection `x - w vT x`, which makes zeros of the elements of a
@@ -156,5 +296,15 @@ impl Tensor {
             )),
             None => invalid(format!("{method} of {:?}: it takes two axes or more", self.shape())),
         }
+    }
+}
+
+/// The number of times that each pair of so many columns is rotated: a few more than convergence
+/// takes, which is quadratic.
+fn sweeps(count: i64) -> i64 {
+    match count {
+        ..=1 => 0,
+        2 => 2,
+        _ => 4 + i64::from(count.ilog2()),
     }
 }

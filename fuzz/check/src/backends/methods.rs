@@ -205,6 +205,26 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         }
         Method::QrQ => Ok(x.qr()?.0),
         Method::QrR => Ok(x.qr()?.1),
+        Method::SvdS => Ok(x.svd(false)?.1),
+        Method::SvdProduct => {
+            let (u, values, vt) = x.svd(args.flag(0))?;
+            let count = values.shape()[values.rank() - 1];
+            let [columns, rows] = [(u, 1), (vt, 2)].map(|(factor, from_end)| {
+                let mut ranges: Vec<(i64, i64)> =
+                    factor.shape().iter().map(|size| (0, *size)).collect();
+                ranges[factor.rank() - from_end] = (0, count);
+                factor.shrink(&ranges)
+            });
+            columns?.mul(&values.unsqueeze(-2)?)?.matmul(&rows?)
+        }
+        Method::SvdU => {
+            let u = x.svd(args.flag(0))?.0;
+            u.transpose(-2, -1)?.matmul(&u)
+        }
+        Method::SvdVt => {
+            let vt = x.svd(args.flag(0))?.2;
+            vt.matmul(&vt.transpose(-2, -1)?)
+        }
         Method::Keccak => x.keccak(match args.word(0) {
             "sha3_224" => Keccak::Sha3_224,
             "shake_128" => Keccak::Shake128,

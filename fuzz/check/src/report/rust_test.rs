@@ -214,6 +214,12 @@ fn call(method: Method, srcs: &[ValueId], args: &[Arg], types: &[TensorType]) ->
         Method::TopkIndices | Method::MaxPool2dIndices => part = ".1".to_string(),
         Method::QrQ => part = ".0".to_string(),
         Method::QrR => part = ".1".to_string(),
+        Method::SvdS => {
+            (list, part) = (vec!["false".to_string()], ".1".to_string());
+        }
+        Method::SvdProduct | Method::SvdU | Method::SvdVt => {
+            return svd(method, srcs[0], args, types);
+        }
         Method::NewtonSchulz => {
             let factor = |number| float(&Args(args).number(number));
             let factors = format!("&[{}, {}, {}]", factor(1), factor(2), factor(3));
@@ -302,12 +308,35 @@ fn default_options(method: Method) -> Option<&'static str> {
     }
 }
 
+/// The products of the factors of matrices.
+fn svd(method: Method, src: ValueId, args: &[Arg], types: &[TensorType]) -> String {
+    let factors = format!("v{}.svd({})?", src.0, Args(args).flag(0));
+    let shape = &types[src.0 as usize].shape;
+    let (outer, sizes) = shape.split_at(shape.len() - 2);
+    let count = sizes[0].min(sizes[1]);
+    let first = |sizes: [usize; 2]| {
+        let ranges = outer.iter().chain(&sizes).map(|size| (0, *size));
+        format!("shrink(&{:?})?", ranges.collect::<Vec<(usize, usize)>>())
+    };
+    let (names, product) = match method {
+        Method::SvdU => ("u, _, _", "u.transpose(-2, -1)?.matmul(&u)?".to_string()),
+        Method::SvdVt => ("_, _, vt", "vt.matmul(&vt.transpose(-2, -1)?)?".to_string()),
+        _ => {
+            let (columns, rows) = (first([sizes[0], count]), first([count, sizes[1]]));
+            let columns = format!("u.{columns}.mul(&s.unsqueeze(-2)?)?");
+            ("u, s, vt", format!("{columns}.matmul(&vt.{rows})?"))
+        }
+    };
+    format!("{{ let ({names}) = {factors}; {product} }}")
+}
+
 /// The name of a method of `Tensor`, which that of an operation of programs may forbid there.
 fn method_name(method: Method) -> &'static str {
     match method {
         Method::Min => "min",
         Method::TopkIndices => "topk",
         Method::QrQ | Method::QrR => "qr",
+        Method::SvdS => "svd",
         Method::MaxPool2dIndices => "max_pool2d_with_indices",
         _ => method.row().name,
     }

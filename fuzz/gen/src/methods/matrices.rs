@@ -9,6 +9,8 @@ use crate::{Choices, shapes};
 
 /// Maximum number of rows and columns: bounds of errors grow with each reflection.
 const MAX_SIZE: usize = 5;
+/// Maximum number of singular values: the number of kernels grows with their square.
+const MAX_VALUES: usize = 3;
 /// Number of attempts at a dtype of floats.
 const DTYPE_TRIES: usize = 4;
 /// The functions of digests, and the bytes that each absorbs at a time.
@@ -76,6 +78,19 @@ impl<C: Choices> Builder<'_, C> {
         let src = self.matrices()?;
         let dtype = self.type_of(src).dtype;
         Some(self.push_method(method, vec![src], vec![], unknown(dtype)))
+    }
+
+    /// Adds singular values, or a product of their vectors.
+    pub(super) fn draw_svd(&mut self, method: Method) -> Option<ValueId> {
+        let src = self.matrices()?;
+        let sizes = self.type_of(src).shape.last_chunk::<2>().copied()?;
+        if sizes.into_iter().min()? > MAX_VALUES {
+            return None;
+        }
+        let has_flag = method != Method::SvdS;
+        let args = has_flag.then(|| Arg::Flag(self.choices.one_in(2)));
+        let dtype = self.type_of(src).dtype;
+        Some(self.push_method(method, vec![src], args.into_iter().collect(), unknown(dtype)))
     }
 
     /// Adds digests of messages.

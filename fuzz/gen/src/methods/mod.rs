@@ -218,6 +218,9 @@ impl<C: Choices> Builder<'_, C> {
             Method::Rearrange => self.draw_rearrange(),
             Method::NewtonSchulz => self.draw_newton_schulz(),
             Method::QrQ | Method::QrR => self.draw_qr(method),
+            Method::SvdS | Method::SvdProduct | Method::SvdU | Method::SvdVt => {
+                self.draw_svd(method)
+            }
             Method::Keccak => self.draw_keccak(),
         }
     }
