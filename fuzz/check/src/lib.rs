@@ -46,6 +46,7 @@ pub use judge::agree::{Failure, Kind, Tally, agree, agree_in_steps};
 pub use judge::canary::{Canary, Judge, canaries, check_canaries};
 pub use judge::coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use judge::expects::check_expects;
+pub use models::linear::check_estimates;
 pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::smaller;

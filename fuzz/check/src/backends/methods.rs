@@ -282,8 +282,13 @@ pub(crate) fn rearrangement(
         groups.join(" ")
     };
     let left = side(&mut (0..args.ints(0).len() as i64), args.ints(1));
-    let right = side(&mut args.ints(2).iter().copied(), args.ints(3));
     let parts = args.ints(0);
+    // They count from the last part, too.
+    let from_first = |number: &i64| match *number {
+        ..0 => number.saturating_add(parts.len() as i64),
+        number => number,
+    };
+    let right = side(&mut args.ints(2).iter().map(from_first), args.ints(3));
     let mut sizes: Vec<(String, i64)> =
         parts.iter().enumerate().map(|(number, size)| (letter(number as i64), *size)).collect();
     let mut end = parts.len();

@@ -31,6 +31,7 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
         if number.is_multiple_of(TEXTS_ONE_IN) {
             gradiff_check::check_text(&kernel)?;
         }
+        gradiff_check::check_estimates(&kernel)?;
         let text = kernel.to_string();
         let is_same = uops.contains(text.trim_end());
         is_same.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;

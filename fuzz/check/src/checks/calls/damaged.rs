@@ -64,28 +64,99 @@ pub(super) fn damaged(draw: &mut Draw) -> Legal {
     (statement, sources)
 }
 
-/// The first statement of each name with one of its sources changed: each of another dtype, and of
-/// four other shapes.
+/// The first statement of each name with one of its sources changed, each of another dtype and of
+/// four other shapes, or with one of its arguments.
 pub(super) fn sweep() -> impl Iterator<Item = Legal> {
     let mut names = BTreeSet::new();
     let first = legal().iter().filter(move |(known, _)| names.insert(gradiff_corpus::name(known)));
     first.flat_map(|(statement, sources)| {
-        (0..sources.len()).flat_map(move |at| {
-            let with = move |change: &dyn Fn(&mut TensorType)| {
-                let mut sources = sources.clone();
-                change(&mut sources[at]);
-                (statement.clone(), sources)
-            };
-            let dtypes = DType::ALL.map(|dtype| with(&|source| source.dtype = dtype));
-            let shapes: [&dyn Fn(&mut TensorType); 4] = [
-                &|source| source.shape.push(1),
-                &|source| source.shape.truncate(source.shape.len().saturating_sub(1)),
-                &|source| source.shape.iter_mut().for_each(|size| *size += 1),
-                &|source| source.shape.iter_mut().for_each(|size| *size = 0),
-            ];
-            dtypes.into_iter().chain(shapes.map(with))
-        })
+        (0..sources.len())
+            .flat_map(move |at| {
+                let with = move |change: &dyn Fn(&mut TensorType)| {
+                    let mut sources = sources.clone();
+                    change(&mut sources[at]);
+                    (statement.clone(), sources)
+                };
+                let dtypes = DType::ALL.map(|dtype| with(&|source| source.dtype = dtype));
+                let shapes: [&dyn Fn(&mut TensorType); 4] = [
+                    &|source| source.shape.push(1),
+                    &|source| source.shape.truncate(source.shape.len().saturating_sub(1)),
+                    &|source| source.shape.iter_mut().for_each(|size| *size += 1),
+                    &|source| source.shape.iter_mut().for_each(|size| *size = 0),
+                ];
+                dtypes.into_iter().chain(shapes.map(with))
+            })
+            .chain(arguments(statement, sources))
     })
+}
+
+/// Numbers that arguments are replaced by.
+const NUMBERS: [Literal; 10] = [
+    Literal::Int(-1),
+    Literal::Int(0),
+    Literal::Int(1),
+    Literal::Float(-0.0),
+    Literal::Float(-1e-3),
+    Literal::Float(0.5),
+    Literal::Float(1.5),
+    Literal::Float(f64::NAN),
+    Literal::Float(f64::INFINITY),
+    Literal::Float(1e39),
+];
+/// How far a step goes from a legal integer to look for its limit: the API's limit of elements is
+/// larger than the corpus'.
+const FARTHEST: i64 = 1000;
+
+/// The statement with each argument changed: integers to both sides of each limit, numbers to each
+/// kind, dtypes to all.
+fn arguments(statement: &Statement, sources: &[TensorType]) -> Vec<Legal> {
+    let Statement::Method { args, .. } = statement else { return Vec::new() };
+    let with = |at: usize, arg: Arg| {
+        let mut statement = statement.clone();
+        if let Statement::Method { args, .. } = &mut statement {
+            args[at] = arg;
+        }
+        (statement, sources.to_vec())
+    };
+    let is_legal =
+        |(statement, sources): &Legal| gradiff_corpus::statement_type(statement, sources).is_ok();
+    let integers = |at: usize, start: i64, arg: &dyn Fn(i64) -> Arg| -> Vec<Legal> {
+        let mut found: Vec<i64> = [-1, 1].map(|step| start.saturating_add(step)).to_vec();
+        found.extend([0, -1]);
+        for sign in [1, -1] {
+            let (mut inside, mut step) = (start, 1);
+            let moved = |inside: i64, step: i64| inside.saturating_add(sign * step);
+            let fits = |value: i64| is_legal(&with(at, arg(value)));
+            while step <= FARTHEST && fits(moved(inside, step)) {
+                (inside, step) = (moved(inside, step), 2 * step);
+            }
+            while 1 < step {
+                step /= 2;
+                inside = if fits(moved(inside, step)) { moved(inside, step) } else { inside };
+            }
+            found.extend([inside, moved(inside, 1)]);
+        }
+        found.into_iter().map(|value| with(at, arg(value))).collect()
+    };
+    let each = |(at, arg): (usize, &Arg)| -> Vec<Legal> {
+        match arg {
+            Arg::Number(_) => NUMBERS.map(|number| with(at, Arg::Number(number))).to_vec(),
+            Arg::Int(start) => integers(at, *start, &Arg::Int),
+            Arg::Ints(list) => (0..list.len())
+                .flat_map(|position| {
+                    integers(at, list[position], &|value| {
+                        let mut list = list.clone();
+                        list[position] = value;
+                        Arg::Ints(list)
+                    })
+                })
+                .collect(),
+            Arg::DType(_) => DType::ALL.map(|dtype| with(at, Arg::DType(dtype))).to_vec(),
+            Arg::Flag(value) => vec![with(at, Arg::Flag(!value))],
+            Arg::Word(_) | Arg::Indices(_) => Vec::new(),
+        }
+    };
+    args.iter().enumerate().flat_map(each).collect()
 }
 
 /// Changes an axis, or adds or removes one.

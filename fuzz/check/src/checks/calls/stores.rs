@@ -56,6 +56,7 @@ pub(super) fn stores(draw: &mut Draw) -> Result<(), String> {
         }
         store.check()?;
     }
+    check_modes(store.folder.path())?;
     match draw.below(4) {
         0 => return check_refusals(draw),
         1 => return check_older_entries(),
@@ -285,6 +286,29 @@ fn counted_bytes(foreign: &[(PathBuf, bool)]) -> u64 {
         _ => None,
     };
     foreign.iter().filter_map(counted).sum()
+}
+
+/// Checks that the files and folders that a cache has made are open to their owner, and to nobody
+/// else.
+#[cfg(unix)]
+fn check_modes(folder: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let items = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
+    for item in items.flatten() {
+        let data = item.metadata().map_err(|error| error.to_string())?;
+        let mode = data.permissions().mode() & 0o7777;
+        let expected = if data.is_dir() { 0o700 } else { 0o600 };
+        if mode != expected {
+            let path = item.path();
+            return Err(format!("{} has mode {mode:o}, not {expected:o}", path.display()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_modes(_: &Path) -> Result<(), String> {
+    Ok(())
 }
 
 fn size(path: &Path) -> u64 {

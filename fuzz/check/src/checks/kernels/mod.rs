@@ -160,7 +160,8 @@ fn check_bounds(seed: u64) -> Result<(), String> {
         let style = Style::of(draw.pick(&DIRECT));
         draw_kernel(&mut draw, &style)
     };
-    damage::check(&kernel, &mut draw)
+    crate::models::linear::check_estimates(&kernel)
+        .and_then(|()| damage::check(&kernel, &mut draw))
         .and_then(|()| unsupported::check(&kernel, &mut draw))
         .map_err(|problem| format!("{SAID}, of seed {seed}: {problem}"))
 }
@@ -172,6 +173,7 @@ pub fn crate_of_kernels(problem: &str) -> Crate {
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
         None if problem.contains(passes::PREFIX) => Crate::Kernel,
         None if problem.contains(wrapping::PREFIX) => Crate::Render,
+        None if problem.contains(crate::models::linear::WRONG) => Crate::Graph,
         None if problem.contains(damage::HAS_TEXT) => Crate::Render,
         None if problem.starts_with(crate::checks::points::SAID) => Crate::Rewrite,
         None => Crate::Graph,

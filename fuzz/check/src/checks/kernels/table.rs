@@ -23,6 +23,9 @@ const ELEMENTS: i64 = 64;
 /// The number of variants of each op, in a kernel of single values and in a kernel of vectors.
 const VARIANTS: [i64; 2] = [4, 2];
 
+/// The numbers of lanes for which texts are rendered: those around the limits of all languages.
+const LANES_TRIED: [u8; 12] = [1, 2, 3, 4, 5, 8, 16, 32, 63, 64, 65, 128];
+
 /// The elementwise ops that are not tried alone: casts and bitcasts have rows of their own, the
 /// error of functions depends on the language, and no language has Threefry.
 const NOT_EXACT: [Op; 7] =
@@ -114,7 +117,7 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
     let style = Style::of(language.name);
     // Those have vectors of any number of lanes, or registers for each lane.
     let has_all_vectors = matches!(language.name, "llvm" | "ptx");
-    for lanes in [1, 2, 3, 4, 8, 16, 64] {
+    for lanes in LANES_TRIED {
         let has_lanes = lanes == 1 || has_all_vectors || style.lanes.contains(&lanes);
         for op in OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise()) {
             let result_types =
@@ -122,9 +125,14 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
             for to in [from, DType::Bool].iter().chain(result_types) {
                 let kernel = single_op_kernel(op, from, *to, lanes);
                 if gradiff::graph::verify::verify_kernel(&kernel).is_ok() {
-                    let rendered = crate::catch(|| (language.render)(&kernel).is_ok());
-                    let has_text =
+                    let rendered = crate::catch(|| (language.render)(&kernel));
+                    let rendered =
                         rendered.map_err(|panic| report(language.name, &kernel, &panic))?;
+                    if let Some(line) = rendered.as_ref().ok().and_then(|code| hole(&code.text)) {
+                        let problem = format!("an operand is missing in `{line}`");
+                        return Err(report(language.name, &kernel, &problem));
+                    }
+                    let has_text = rendered.is_ok();
                     if has_text && !has_lanes {
                         let problem = format!("it has a text with vectors of {lanes} lanes");
                         return Err(report(language.name, &kernel, &problem));
@@ -200,6 +208,18 @@ fn copy(dtype: DType, lanes: u8) -> Linear {
     let value = builder.push(Op::Load, dtype, lanes, &[from], Arg::None);
     builder.push(Op::Store, DType::Void, 1, &[to, value], Arg::None);
     Linear { name: "copy".to_owned(), uops: builder.uops }
+}
+
+/// The first line of a text in which an operand is missing.
+fn hole(text: &str) -> Option<&str> {
+    const HOLES: [&str; 8] = ["=;", "=.", "(,", ",,", ",)", "(.", ",;", "+;"];
+    // In PTX, lines that begin with a dot are directives.
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with(['/', '#', '.']));
+    lines.map(str::trim).find(|line| {
+        let code = line.split("//").next().unwrap_or("");
+        let dense: String = code.split_whitespace().collect();
+        HOLES.iter().any(|hole| dense.contains(hole)) || dense.ends_with('=')
+    })
 }
 
 /// The message about a problem with a kernel.

@@ -8,7 +8,10 @@ mod limits;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub(crate) use device::{Uops, executed, is_stored, target};
 pub(crate) use limits::NO_TEXT;
 pub(crate) use rules::Rules;
+pub(crate) use work::WRONG;
+pub use work::check_estimates;
