@@ -236,6 +236,12 @@ pub fn check_damaged(turn: u64, of: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Programs of one method each, on small sources and with arguments at their limits. There are
+/// thousands, of which every `of`-th one is returned.
+pub fn small_programs(turn: u64, of: u64) -> Vec<gradiff_corpus::Program> {
+    damaged::small().skip((turn % of) as usize).step_by(of as usize).collect()
+}
+
 /// Checks a call of a drawn row. Returns the tensor that it gives, if any.
 fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
     check_row(draw, &rows::ROWS.iter().collect::<Vec<_>>())
@@ -292,6 +298,23 @@ mod tests {
         let wrong = (0..64u64).into_par_iter().filter_map(|turn| check_damaged(turn, 64).err());
         let wrong: Vec<String> = wrong.take_any(20).collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn small_programs_agree_with_the_oracle() {
+        let backends = crate::backends(&["interp".to_string()]);
+        let backends = backends.unwrap_or_else(|error| panic!("{}", error.message));
+        let programs = small_programs(0, 1);
+        let names = programs.iter().flat_map(|program| program.statements.last());
+        let names: std::collections::BTreeSet<&str> = names.map(gradiff_corpus::name).collect();
+        assert!(programs.len() > 2_000 && names.len() > 120, "{} {}", programs.len(), names.len());
+        let programs: Vec<&gradiff_corpus::Program> = programs.iter().collect();
+        let (_, failures) = crate::agree(&programs, &backends);
+        let failures: Vec<String> = failures
+            .into_iter()
+            .map(|(at, failure)| format!("{}{}\n", programs[at], failure.detail))
+            .collect();
+        assert!(failures.is_empty(), "{}", failures.concat());
     }
 
     #[test]

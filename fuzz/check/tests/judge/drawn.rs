@@ -31,6 +31,8 @@ const EXPRS: u64 = 48;
 const CALLS: u64 = 96;
 /// Number of rounds in which each call with a source of another dtype or shape is made once.
 const SWEEP: u64 = 16;
+/// Number of rounds in which each program of a method on small sources runs once.
+const SMALL: u64 = 8;
 /// Number of kernel trees of a round, each with a matrix product and sums.
 const TREES: u64 = 2;
 /// Number of random sequences of optimisations on each kernel of one program of the round.
@@ -131,6 +133,12 @@ impl Checks {
                     Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
                 },
             )
+        });
+        verdict.check(&format!("small:{}", self.rounds), || {
+            let programs =
+                gradiff_check::small_programs(self.seed.wrapping_add(self.rounds), SMALL);
+            let direct = &self.direct[..self.direct.len().min(1)];
+            programs.iter().try_for_each(|program| agrees(program, direct, None))
         });
         self.kernels(verdict, first);
         verdict.check(&format!("trees:{}", self.rounds), || trees(first, TREES));

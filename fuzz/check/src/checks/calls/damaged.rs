@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use gradiff_corpus::{Arg, Case, DType, Literal, Method, Statement, TensorType, ValueId};
+use gradiff_corpus::{
+    Arg, Case, DType, Distribution, Fill, Literal, Method, Program, Statement, TensorType, ValueId,
+};
 
 use super::Draw;
 
@@ -157,6 +159,60 @@ fn arguments(statement: &Statement, sources: &[TensorType]) -> Vec<Legal> {
         }
     };
     args.iter().enumerate().flat_map(each).collect()
+}
+
+/// The first statement of each name on its smallest sources, where that is legal: all axes of all
+/// sources, or of one of them, of one size, or one axis; and each legal statement of the sweep.
+/// Results are small, and statements that change their source are left out.
+pub(super) fn small() -> impl Iterator<Item = Program> {
+    let mut names = BTreeSet::new();
+    let first = legal().iter().filter(move |(known, _)| names.insert(gradiff_corpus::name(known)));
+    let resized = first.flat_map(|(statement, sources)| {
+        let with = move |change: &dyn Fn(&mut [TensorType])| {
+            let mut sources = sources.clone();
+            change(&mut sources);
+            (statement.clone(), sources)
+        };
+        let mut found = Vec::new();
+        for size in SMALL_SIZES {
+            found.push(with(&|all| all.iter_mut().for_each(|source| source.shape.fill(size))));
+            for (at, source) in sources.iter().enumerate() {
+                found.push(with(&|all| all[at].shape.fill(size)));
+                let axes = 0..source.shape.len();
+                found.extend(axes.map(|axis| with(&|all| all[at].shape[axis] = size)));
+            }
+        }
+        found
+    });
+    resized.chain(sweep()).filter_map(program)
+}
+
+/// Sizes of small sources.
+const SMALL_SIZES: [usize; 3] = [0, 1, 2];
+
+/// A program of a legal statement of few elements on data.
+fn program((statement, sources): Legal) -> Option<Program> {
+    let result = gradiff_corpus::statement_type(&statement, &sources).ok()?;
+    let is_in_place = match &statement {
+        Statement::Method { method, .. } => method.is_in_place(),
+        _ => false,
+    };
+    if is_in_place || MAX < result.count() || sources.iter().any(|source| MAX < source.count()) {
+        return None;
+    }
+    let count = sources.len() as u32;
+    let input = |(at, source): (u64, TensorType)| Statement::Input {
+        fill: match source.dtype.is_float() {
+            true => Fill::Seeded { seed: at, distribution: Distribution::Unit },
+            // Positions and numbers of bits are small.
+            false => Fill::Iota,
+        },
+        dtype: source.dtype,
+        shape: source.shape,
+    };
+    let inputs = (0..).zip(sources).map(input);
+    let statements = inputs.chain([statement]).collect();
+    Some(Program { statements, outputs: vec![ValueId(count)] })
 }
 
 /// Changes an axis, or adds or removes one.
