@@ -451,31 +451,48 @@ impl Builder<'_> {
         (value.uop.clone(), dims(&self.sizes), value.elements.clone())
     }
 
-    /// A reduction of the value over drawn axes, with its shape and elements; `None` if these could
-    /// be too large, or if there is no axis to reduce.
+    /// A reduction of the value over drawn axes, or one directly over another, with its shape and
+    /// elements; `None` if these could be too large, or if there is no axis to reduce.
     fn reduced(&mut self, value: &Node) -> Option<(UOp, Dims, Vec<i64>)> {
-        let is_reduced = |axis: &usize| self.sizes[*axis] == 0 || self.draw.one_in(2);
-        let axes: Vec<usize> = (0..self.sizes.len()).filter(is_reduced).collect();
-        let count: usize = axes.iter().map(|axis| self.sizes[*axis]).product();
+        let whole = self.sizes.clone();
+        let mut found = self.reduction(&value.uop, &whole, &value.elements)?;
+        while self.draw.one_in(5) {
+            let Some(next) = self.reduction(&found.0, &found.1, &found.2) else { break };
+            found = next;
+        }
+        Some((found.0, dims(&found.1), found.2))
+    }
+
+    /// A reduction of a value of these sizes and elements over drawn axes.
+    fn reduction(
+        &mut self,
+        value: &UOp,
+        sizes: &[usize],
+        elements: &[i64],
+    ) -> Option<(UOp, Vec<usize>, Vec<i64>)> {
+        let is_reduced = |axis: &usize| sizes[*axis] == 0 || self.draw.one_in(2);
+        let axes: Vec<usize> = (0..sizes.len()).filter(is_reduced).collect();
+        let count: usize = axes.iter().map(|axis| sizes[*axis]).product();
         let is_sum = !self.draw.one_in(3) || count == 0;
-        if axes.is_empty() || is_sum && VALUE_MAX < value.bound() * count as i64 {
+        let bound = elements.iter().map(|x| x.abs()).max().unwrap_or(0);
+        if axes.is_empty() || is_sum && VALUE_MAX < bound * count as i64 {
             return None;
         }
-        let mut narrow = self.sizes.clone();
+        let mut narrow = sizes.to_vec();
         axes.iter().for_each(|axis| narrow[*axis] = 1);
         let start = if is_sum { 0 } else { i64::MIN };
-        let mut elements = vec![start; narrow.iter().product()];
-        for (at, element) in coordinates(&self.sizes).iter().zip(&value.elements) {
+        let mut reduced = vec![start; narrow.iter().product()];
+        for (at, element) in coordinates(sizes).iter().zip(elements) {
             let at: Vec<usize> = at.iter().zip(&narrow).map(|(at, size)| at % size).collect();
-            let sum = &mut elements[position(&at, &narrow)];
+            let sum = &mut reduced[position(&at, &narrow)];
             *sum = if is_sum { *sum + element } else { *element.max(sum) };
         }
         self.reduced_count += axes.len();
         let op = if is_sum { Op::Add } else { Op::Max };
         let axes = axes.iter().map(|axis| *axis as i64).collect();
         let arg = Arg::Reduce(op, axes);
-        let uop = UOp::new(Op::ReduceAxis, self.dtype, [value.uop.clone()], arg);
-        Some((uop, dims(&narrow), elements))
+        let uop = UOp::new(Op::ReduceAxis, self.dtype, [value.clone()], arg);
+        Some((uop, narrow, reduced))
     }
 
     /// A reduction that is broadcast over the whole shape again.
