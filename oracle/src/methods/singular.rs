@@ -97,8 +97,8 @@ impl Singular {
     /// its vectors. Unspecified where it may be equal to another value, or 0.
     pub(crate) fn slopes(&self, number: usize, dtype: DType) -> Vec<Cell> {
         let value = self.values[number];
-        let others = self.values.iter().enumerate().filter(|(other, _)| *other != number);
-        let gap = others.fold(value, |gap, (_, other)| gap.min((value - other).abs()));
+        let rest = self.values.iter().enumerate().filter(|(at, _)| *at != number);
+        let gap = rest.fold(value, |gap, (_, next)| gap.min((value - next).abs()));
         let error = 8.0 * (self.radius(dtype) + self.error) / gap;
         let (left, right) = self.vectors[number].split_at(self.rows);
         let slope = |x: &f64, y: &f64| match error <= SLOPE_ERROR_MAX {

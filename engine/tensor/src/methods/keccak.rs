@@ -131,9 +131,9 @@ fn permuted(state: &Tensor) -> Result<Tensor, Error> {
 
 impl Tensor {
     /// The digests (u8) of the bytes of the elements along the last axis, little endian, in its
-    /// place. All dtypes; a bool is a byte that is 0 or 1. The digest of constants is on the default
-    /// device, as data is. For a long message, whose parts depend
-    /// on those before them, see [`hash`](Tensor::hash).
+    /// place. All dtypes; a bool is a byte that is 0 or 1. The digest of constants is on the
+    /// default device, as data is. For a long message, whose parts depend on those before them, see
+    /// [`hash`](Tensor::hash).
     /// # Errors
     /// If the tensor is a scalar, or there are more than 65,536 bytes along the last axis.
     ///

@@ -122,18 +122,17 @@ impl Tensor {
         Ok((q.cast(dtype)?, r.mul(&divisor)?.triu(0)?.cast(dtype)?))
     }
 
-    /// The factors u, s and vt of matrices [.., m, n] (singular value decomposition): the columns of
-    /// u and the rows of vt are orthogonal and of length 1, s [.., min(m, n)] are the singular
-    /// values, from the largest on, and `u diag(s) vt` is the matrix. u is [.., m, m] and vt
-    /// [.., n, n] if `full_matrices`; if not, they have min(m, n) columns and rows. Which of the
-    /// possible u and vt these are (a column and its row may both have the other sign) is not
-    /// defined. NaN for a matrix with an element that is not finite. f16 and bf16 are computed in
-    /// f32. Floats.
+    /// The factors u, s and vt of matrices [.., m, n], their singular value decomposition:
+    /// `u diag(s) vt` is the matrix, the columns of u and the rows of vt are orthogonal and of
+    /// length 1, and s [.., min(m, n)] are the singular values, from the largest on. u is
+    /// [.., m, m] and vt [.., n, n] if `full_matrices`; if not, they have min(m, n) columns and
+    /// rows. It is not defined which of the possible u and vt these are: a column and its row may
+    /// both have the other sign. NaN for a matrix with an element that is not finite. f16 and bf16
+    /// are computed in f32. Floats.
     ///
     /// The values are differentiated; u and vt are constants for gradients.
     /// # Errors
-    /// If the dtype is not a float, there are fewer than two axes, more than 256 values, or more
-    /// than 4096 reflections.
+    /// If the dtype is not a float, or there are fewer than two axes or more than 256 values.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -182,7 +181,7 @@ impl Tensor {
         let values = diagonal.abs()?.cummin(-1)?;
         // By each element, a value has the derivative of the product of its vectors.
         let first_order = rotated.mul(&x.matmul(&right)?)?.sum(-2)?;
-        let values = values.add(&first_order.sub(&first_order.detach())?)?;
+        let values = values.add(&first_order.sub(first_order.detach())?)?;
         let values = values.mul(&divisor.squeeze(-1)?)?;
         let u = match kept == count {
             true => rotated,

@@ -217,8 +217,8 @@ pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks calls that are legal, or legal but for a single thing: of each method, with each dtype and
-/// some shapes of each source, and with each argument at both sides of its limits. There are
+/// Checks calls that are legal, or legal but for a single thing: of each method, with each dtype
+/// and some shapes of each source, and with each argument at both sides of its limits. There are
 /// thousands, of which every `of`-th one is made.
 ///
 /// # Errors

@@ -65,7 +65,7 @@ mod tests {
     fn outputs(text: &str) -> Vec<gradiff::Tensor> {
         match gradiff_corpus::parse(text).map(|file| file.case) {
             Ok(Case::Program(program)) => graph(&program).expect("a program"),
-            other => panic!("{other:?}"),
+            case => panic!("{case:?}"),
         }
     }
 

@@ -176,8 +176,8 @@ fn cuda_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Bytes of the shared arrays that a kernel declares: CUDA C++ programming guide, table of technical
-/// specifications; a kernel gets more only if its launch asks for them.
+/// Bytes of the shared arrays that a kernel may declare: CUDA C++ programming guide, table of
+/// technical specifications; a kernel gets more only if its launch asks for them.
 const SHARED_BYTES_DECLARED: usize = 48 << 10;
 
 /// The reason why the assembler of CUDA refuses the shared arrays of a text, or a launch has fewer

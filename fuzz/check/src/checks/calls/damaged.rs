@@ -105,8 +105,8 @@ const NUMBERS: [Literal; 10] = [
     Literal::Float(f64::INFINITY),
     Literal::Float(1e39),
 ];
-/// How far a step goes from a legal integer to look for its limit: the API's limit of elements is
-/// larger than the corpus'.
+/// The farthest step from a legal integer to its limit: the API's limit of elements is larger than
+/// the corpus'.
 const FARTHEST: i64 = 1000;
 
 /// The statement with each argument changed: integers to both sides of each limit, numbers to each
@@ -175,11 +175,11 @@ pub(super) fn small() -> impl Iterator<Item = Program> {
         };
         let mut found = Vec::new();
         for size in SMALL_SIZES {
-            found.push(with(&|all| all.iter_mut().for_each(|source| source.shape.fill(size))));
+            found.push(with(&|list| list.iter_mut().for_each(|source| source.shape.fill(size))));
             for (at, source) in sources.iter().enumerate() {
-                found.push(with(&|all| all[at].shape.fill(size)));
+                found.push(with(&|list| list[at].shape.fill(size)));
                 let axes = 0..source.shape.len();
-                found.extend(axes.map(|axis| with(&|all| all[at].shape[axis] = size)));
+                found.extend(axes.map(|axis| with(&|list| list[at].shape[axis] = size)));
             }
         }
         found

@@ -841,8 +841,8 @@ fn read(draw: &mut Draw) -> Result<(), String> {
     check_answer(&format!("read of u8[{size}]"), None, large.to_bytes())
 }
 
-/// Checks for which errors the machine is at fault, as their documentation says, alone and within an
-/// error of tensors.
+/// Checks for which errors the machine is at fault, as their documentation says, alone and within
+/// an error of tensors.
 fn classes_of_errors(_: &mut Draw) -> Result<(), String> {
     use gradiff::runtime::Error as Runtime;
     let text = || "x".to_string();

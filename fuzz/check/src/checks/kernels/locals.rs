@@ -80,11 +80,11 @@ pub(super) fn written(seed: u64, style: &Style) -> Result<Drawn, String> {
     let mut arrays = Vec::new();
     for number in 0..count {
         let is_last = number + 1 == count;
-        let own = if is_last { pieces } else { 1 + draw.below(pieces as usize / 2) as i64 };
-        pieces -= own;
+        let share = if is_last { pieces } else { 1 + draw.below(pieces as usize / 2) as i64 };
+        pieces -= share;
         let dtype = draw.pick(&style.dtypes);
         let element_bytes = style.local_element_bytes.max(dtype.size_bytes() as i64);
-        let size_elements = own * PIECE_BYTES / element_bytes - draw.pick(&[0, 0, 1, 3]);
+        let size_elements = share * PIECE_BYTES / element_bytes - draw.pick(&[0, 0, 1, 3]);
         let array = Arg::Local(Local { number, size_elements });
         arrays.push((uops.push(Op::DefineLocal, dtype, &[], array), dtype, size_elements as usize));
     }

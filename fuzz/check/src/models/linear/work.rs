@@ -1,5 +1,5 @@
-//! A model of the estimates of a kernel's work, from their documentation: scopes in place of a stack,
-//! and users before sources.
+//! A model of the estimates of a kernel's work, from their documentation: scopes in place of a
+//! stack, and users before sources.
 
 use gradiff::graph::{Arg, Instruction, Linear, Op};
 
