@@ -128,22 +128,12 @@ impl Symmetric {
         self.elements[row * self.size + column] = value;
     }
 
-    /// Rotates two rows.
-    fn rotate(&mut self, (p, q): (usize, usize), (cosine, sine): (f64, f64)) {
-        for column in 0..self.size {
-            let (x, y) = (self.at(p, column), self.at(q, column));
-            self.set(p, column, cosine * x - sine * y);
-            self.set(q, column, sine * x + cosine * y);
-        }
-    }
-
-    fn transpose(&mut self) {
-        for row in 0..self.size {
-            for column in 0..row {
-                let (x, y) = (self.at(row, column), self.at(column, row));
-                self.set(row, column, y);
-                self.set(column, row, x);
-            }
+    /// Rotates two lines of elements, whose first ones and distances are given.
+    fn rotate(&mut self, (p, q): (usize, usize), step: usize, (cosine, sine): (f64, f64)) {
+        for at in (0..self.size).map(|number| number * step) {
+            let (x, y) = (self.elements[p + at], self.elements[q + at]);
+            self.elements[p + at] = cosine * x - sine * y;
+            self.elements[q + at] = sine * x + cosine * y;
         }
     }
 
@@ -166,11 +156,10 @@ impl Symmetric {
                     let tangent = 1f64.copysign(cotangent) / (cotangent.abs() + root);
                     let cosine = 1.0 / tangent.hypot(1.0);
                     let rotation = (cosine, cosine * tangent);
-                    // Of the rows, and of the columns.
-                    self.rotate((p, q), rotation);
-                    self.transpose();
-                    self.rotate((p, q), rotation);
-                    vectors.rotate((p, q), rotation);
+                    let rows = (p * size, q * size);
+                    self.rotate(rows, 1, rotation);
+                    self.rotate((p, q), size, rotation);
+                    vectors.rotate(rows, 1, rotation);
                 }
             }
             if is_diagonal {
