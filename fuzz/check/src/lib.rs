@@ -26,7 +26,8 @@ pub use blame::{
     Blame, Crate, Stage, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect,
 };
 pub use checks::calls::{
-    check_calls, check_chain, check_damaged, check_runtime, crate_of_calls, small_programs,
+    check_calls, check_chain, check_damaged, check_large, check_runtime, crate_of_calls,
+    small_programs,
 };
 pub use checks::equal::{Equal, equal_views};
 pub use checks::exprs::{check_expr, simplified_form, to_uop};

@@ -236,6 +236,32 @@ pub fn check_damaged(turn: u64, of: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that calls on constants of about as many elements as a tensor may have give a tensor or
+/// are refused as invalid. Every `of`-th one is made.
+///
+/// # Errors
+/// The first call that panics or fails in another way.
+pub fn check_large(turn: u64, of: u64) -> Result<(), String> {
+    let calls = damaged::large().skip((turn % of) as usize).step_by(of as usize);
+    for (statement, types) in calls {
+        let zeros = |source: &TensorType| {
+            let shape: Vec<i64> = source.shape.iter().map(|size| *size as i64).collect();
+            Tensor::zeros(translate::dtype(source.dtype), &shape)
+        };
+        let call = || {
+            let tensors = types.iter().map(zeros).collect::<Result<Vec<Tensor>, Error>>()?;
+            translate::value(&statement, &tensors, &mut Tensor::from_bytes)
+        };
+        let said = || format!("{SAID}, large sources: {statement:?} of {types:?}");
+        match crate::catch(call) {
+            Ok(Ok(_) | Err(Error::Invalid(_))) => {}
+            Ok(Err(error)) => return Err(format!("{}: it fails with: {error}", said())),
+            Err(panic) => return Err(format!("{}: {panic}", said())),
+        }
+    }
+    Ok(())
+}
+
 /// Programs of one method each, on small sources and with arguments at their limits. There are
 /// thousands, of which every `of`-th one is returned.
 pub fn small_programs(turn: u64, of: u64) -> Vec<gradiff_corpus::Program> {
@@ -297,6 +323,12 @@ mod tests {
     fn each_method_takes_the_sources_that_it_must() {
         let wrong = (0..64u64).into_par_iter().filter_map(|turn| check_damaged(turn, 64).err());
         let wrong: Vec<String> = wrong.take_any(20).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn large_sources_give_a_tensor_or_are_refused() {
+        let wrong: Vec<String> = (0..64).filter_map(|turn| check_large(turn, 64).err()).collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 

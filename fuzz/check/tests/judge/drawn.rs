@@ -31,6 +31,8 @@ const EXPRS: u64 = 48;
 const CALLS: u64 = 96;
 /// Number of rounds in which each call with a source of another dtype or shape is made once.
 const SWEEP: u64 = 16;
+/// Number of rounds in which each call on sources near the limit of elements is made once.
+const LARGE: u64 = 16;
 /// Number of rounds in which each program of a method on small sources runs once.
 const SMALL: u64 = 8;
 /// Number of kernel trees of a round, each with a matrix product and sums.
@@ -128,6 +130,14 @@ impl Checks {
         });
         verdict.check(&format!("sweep:{}", self.rounds), || {
             gradiff_check::check_damaged(self.seed.wrapping_add(self.rounds), SWEEP).map_err(
+                |detail| {
+                    let crate_name = gradiff_check::crate_of_calls(&detail);
+                    Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
+                },
+            )
+        });
+        verdict.check(&format!("large:{}", self.rounds), || {
+            gradiff_check::check_large(self.seed.wrapping_add(self.rounds), LARGE).map_err(
                 |detail| {
                     let crate_name = gradiff_check::crate_of_calls(&detail);
                     Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }

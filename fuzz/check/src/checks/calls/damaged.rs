@@ -92,6 +92,34 @@ pub(super) fn sweep() -> impl Iterator<Item = Legal> {
     })
 }
 
+/// The statements on sources of about as many elements as a tensor may have: all axes that are
+/// longer than 1 have the same size, or each is longer by a factor.
+pub(super) fn large() -> impl Iterator<Item = Legal> {
+    legal().iter().flat_map(|(statement, sources)| {
+        let with = move |change: &dyn Fn(&mut usize)| {
+            let mut sources = sources.clone();
+            let sizes = sources.iter_mut().flat_map(|source| &mut source.shape);
+            sizes.filter(|size| 1 < **size).for_each(change);
+            let count = |source: &TensorType| {
+                source.shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))
+            };
+            let fits = |source| count(source).is_some_and(|count| count <= LARGE_ELEMENTS);
+            sources.iter().all(fits).then(|| (statement.clone(), sources))
+        };
+        let equal = LARGE_SIZES.into_iter().filter_map(move |large| with(&|size| *size = large));
+        let longer = LARGE_FACTORS
+            .into_iter()
+            .filter_map(move |factor| with(&|size| *size = size.saturating_mul(factor)));
+        equal.chain(longer)
+    })
+}
+
+/// Sizes of large sources, and factors of sizes.
+const LARGE_SIZES: [usize; 5] = [1 << 8, 1 << 10, 1 << 13, 1 << 20, 1 << 40];
+const LARGE_FACTORS: [usize; 3] = [1 << 12, 1 << 18, 1 << 35];
+/// The elements that a tensor may have.
+const LARGE_ELEMENTS: usize = 1 << 40;
+
 /// Numbers that arguments are replaced by.
 const NUMBERS: [Literal; 10] = [
     Literal::Int(-1),
