@@ -399,9 +399,13 @@ impl fmt::Display for SInt {
             return write!(f, "0");
         }
         for (place, term) in self.terms.iter().enumerate() {
-            let sign = if place > 0 && term.coefficient >= 0 { "+" } else { "" };
+            let sign = match term.coefficient {
+                ..0 => "-",
+                _ if place > 0 => "+",
+                _ => "",
+            };
             let names: Vec<&str> = term.factors.iter().map(|v| v.name.as_str()).collect();
-            match (term.coefficient, names.is_empty()) {
+            match (term.coefficient.unsigned_abs(), names.is_empty()) {
                 (number, true) => write!(f, "{sign}{number}")?,
                 (1, _) => write!(f, "{sign}{}", names.join("*"))?,
                 (number, _) => write!(f, "{sign}{}*{number}", names.join("*"))?,
@@ -454,7 +458,7 @@ mod tests {
         let left = n.plus(&m).unwrap().times(&n.minus(&m).unwrap()).unwrap();
         let right = n.times(&n).unwrap().minus(&m.times(&m).unwrap()).unwrap();
         assert_eq!(left, right);
-        assert_eq!(left.to_string(), "m*m*-1+n*n");
+        assert_eq!(left.to_string(), "-m*m+n*n");
         assert_eq!(left.minus(&right).unwrap(), num(0));
         assert_eq!(left.bind(|v| if v.name == "n" { 7 } else { 2 }), 45);
         let node = left.to_uop(DType::I64);

@@ -16,7 +16,7 @@
 use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, zeros};
-use crate::merge::{Group, Projection, padding_around, unravel};
+use crate::merge::{Group, Projection, have_signs, padding_around, unravel};
 use crate::view::{count, reverse};
 use crate::{Dim, View};
 
@@ -164,6 +164,7 @@ impl<D: Dim> Walk<D> {
             }
         }
         parts.sort_by(|a, b| a.key().cmp(&b.key()));
+        have_signs(&plain_strides).then_some(())?;
         self.assemble(top, (offset, plain_strides), &parts)
     }
 

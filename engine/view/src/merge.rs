@@ -160,6 +160,13 @@ impl<D: Dim> Projection<D> {
     }
 }
 
+/// Returns whether the signs of sums of strides are known. The stride between two elements of a base
+/// may ascend for some values of the variables and descend for others: the range of the elements of
+/// a view with such a stride would be unknown.
+pub(crate) fn have_signs<D: Dim>(strides: &[D]) -> bool {
+    strides.iter().all(|stride| stride.is_descending().is_some())
+}
+
 fn range<D: Dim>(constant: &D, factors: &[D], counts: &[D]) -> Option<(D, D)> {
     let (mut low, mut high) = (constant.clone(), constant.clone());
     for (factor, count) in factors.iter().zip(counts).filter(|(factor, _)| !factor.is(0)) {
@@ -255,6 +262,7 @@ impl<D: Dim> View<D> {
                 *sum = add_product(sum, base_stride, stride)?;
             }
         }
+        have_signs(&strides).then_some(())?;
         View::build(D::copied(&self.shape), strides, offset, Mask::new()).ok()
     }
 

@@ -14,7 +14,9 @@ fn every_case_holds_what_it_expects() {
         let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
         problems.extend(check_expects(&file).into_iter().map(|p| format!("{stem}: {p}")));
         let checked = match &file.case {
-            Case::Views(views) => check_views(views),
+            Case::Views(views) => {
+                check_views(views).and_then(|()| gradiff_check::check_symbolic_views(views))
+            }
             Case::Expr(expr) => check_expr(expr),
             Case::Program(_) => Ok(()),
         };

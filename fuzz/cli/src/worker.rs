@@ -91,7 +91,8 @@ fn checked(text: &str) -> Vec<String> {
     };
     let case = || match &file.case {
         Case::Program(_) => Ok(()),
-        Case::Views(views) => gradiff_check::check_views(views),
+        Case::Views(views) => gradiff_check::check_views(views)
+            .and_then(|()| gradiff_check::check_symbolic_views(views)),
         Case::Expr(expr) => gradiff_check::check_expr(expr),
     };
     let mut problems: Vec<String> =

@@ -61,7 +61,10 @@ pub(crate) fn program(stem: &str) -> Option<Program> {
 /// Checks the `expect` lines of the file, and the case itself if it is not a program.
 fn expects(file: &CaseFile) -> Result<(), Failure> {
     let problem = match &file.case {
-        Case::Views(views) => gradiff_check::check_views(views).err(),
+        Case::Views(views) => {
+            let checked = gradiff_check::check_views(views);
+            checked.and_then(|()| gradiff_check::check_symbolic_views(views)).err()
+        }
         Case::Expr(expr) => gradiff_check::check_expr(expr).err(),
         Case::Program(_) => None,
     };
