@@ -212,14 +212,19 @@ pub(super) fn small() -> impl Iterator<Item = Program> {
         }
         found
     });
-    resized.chain(sweep()).filter_map(program)
+    resized.chain(sweep()).flat_map(|legal| {
+        let has_floats = legal.1.iter().any(|source| source.dtype.is_float());
+        let edges = has_floats.then_some(Distribution::Special);
+        let floats = [Some(Distribution::Unit), edges].into_iter().flatten();
+        floats.filter_map(move |floats| program(legal.clone(), floats)).collect::<Vec<_>>()
+    })
 }
 
 /// Sizes of small sources.
 const SMALL_SIZES: [usize; 3] = [0, 1, 2];
 
-/// A program of a legal statement of few elements on data.
-fn program((statement, sources): Legal) -> Option<Program> {
+/// A program of a legal statement of few elements on data, the floats of this distribution.
+fn program((statement, sources): Legal, floats: Distribution) -> Option<Program> {
     let result = gradiff_corpus::statement_type(&statement, &sources).ok()?;
     let is_in_place = match &statement {
         Statement::Method { method, .. } => method.is_in_place(),
@@ -231,7 +236,7 @@ fn program((statement, sources): Legal) -> Option<Program> {
     let count = sources.len() as u32;
     let input = |(at, source): (u64, TensorType)| Statement::Input {
         fill: match source.dtype.is_float() {
-            true => Fill::Seeded { seed: at, distribution: Distribution::Unit },
+            true => Fill::Seeded { seed: at, distribution: floats },
             // Positions and numbers of bits are small.
             false => Fill::Iota,
         },
