@@ -160,9 +160,9 @@ impl<D: Dim> Projection<D> {
     }
 }
 
-/// Returns whether the signs of sums of strides are known. The stride between two elements of a base
-/// may ascend for some values of the variables and descend for others: the range of the elements of
-/// a view with such a stride would be unknown.
+/// Returns whether the signs of sums of strides are known. The stride between two elements of a
+/// base may ascend for some values of the variables and descend for others: the range of the
+/// elements of a view with such a stride would be unknown.
 pub(crate) fn have_signs<D: Dim>(strides: &[D]) -> bool {
     strides.iter().all(|stride| stride.is_descending().is_some())
 }
