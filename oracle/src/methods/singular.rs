@@ -81,7 +81,7 @@ impl Singular {
     /// rounded to the dtype.
     fn radius(&self, dtype: DType) -> f64 {
         let length = self.length + self.error;
-        self.roundings() * ((self.unit(dtype)) * length + format(dtype).floor)
+        self.roundings() * (self.unit(dtype) * length + format(dtype).floor)
     }
 
     fn roundings(&self) -> f64 {
@@ -207,7 +207,8 @@ pub(super) fn product(call: Call<'_>) -> Check<Value> {
         if pow2(format(dtype).exponent_max) <= 2.0 * (singular.length + singular.error) {
             return filled(x.rows, x.columns, Cell::Unspecified(Reason::Overflow));
         }
-        let radius = if singular.length == 0.0 { 0.0 } else { singular.radius(dtype) };
+        let radius =
+            if singular.length + singular.error == 0.0 { 0.0 } else { singular.radius(dtype) };
         let with_error = |cell: &Cell| match cell {
             Cell::Real(real) => Cell::Real(Real::ball(real.hi, real.lo, real.radius + radius)),
             cell => *cell,

@@ -10,7 +10,7 @@ use crate::{Error, Scalar, Tensor, keepdim};
 const MAX_STEPS: usize = 64;
 /// Maximum number of reflections, each of which is some kernels.
 const MAX_REFLECTIONS: i64 = 4096;
-/// Maximum number of singular values, for which kernels are as many as their square.
+/// Maximum number n of singular values; the number of kernels grows with n log n.
 const MAX_VALUES: i64 = 256;
 
 impl Tensor {
@@ -130,9 +130,11 @@ impl Tensor {
     /// both have the other sign. NaN for a matrix with an element that is not finite. f16 and bf16
     /// are computed in f32. Floats.
     ///
-    /// The values are differentiated; u and vt are constants for gradients.
+    /// The values are differentiated; u and vt are constants for gradients. With m >= n, a matrix
+    /// [m, m] is computed in either case.
     /// # Errors
-    /// If the dtype is not a float, or there are fewer than two axes or more than 256 values.
+    /// If the dtype is not a float, or there are fewer than two axes, more than 256 values, or too
+    /// many elements for a square matrix of the longer side.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -164,19 +166,26 @@ impl Tensor {
         let x = self.cast(wide(dtype))?;
         let divisor = x.largest_magnitudes()?;
         let x = x.div(&divisor)?.contiguous();
-        // What is triangular converges faster, and transposed faster still: if r is q r, and
-        // rT w is qs s with orthogonal columns, then q w s qsT is the matrix.
-        let (q, r) = x.detach().qr()?;
+        // Columns of different lengths converge fast if the longest come first. What is triangular
+        // converges faster, and transposed faster still: if x is q r, and rT w is qs s with
+        // orthogonal columns, then q w s qsT is x.
+        let order = x.abs()?.max(keepdim(-2))?.argsort(-1, true)?.contiguous();
+        let position = order.argsort(-1, false)?.transpose(-2, -1)?.contiguous();
+        // Squares of what is far below the error of the largest element would underflow.
+        let least = if x.dtype() == DType::F64 { 2f64.powi(-60) } else { 2f64.powi(-30) };
+        let cut = |x: &Tensor| x.abs()?.cmplt(least)?.where_(0, x);
+        let (q, r) = cut(&x.detach())?.gather(-1, &order.expand(x.shape())?)?.contiguous().qr()?;
         let lower = r.range(rank - 2, 0, count)?.transpose(-2, -1)?;
         let (columns_of, rotations) = lower.with_orthogonal_columns()?;
         // Those of length near 0 are not orthogonal to the others, but their reflections are.
-        let (right, diagonal) = columns_of.qr()?;
+        let (right, diagonal) = cut(&columns_of)?.contiguous().qr()?;
         let diagonal = diagonal.diagonal(0, -2, -1)?.contiguous();
         let ones = diagonal.ones_like()?;
         let signs = diagonal.cmplt(0)?.where_(&ones.neg()?, &ones)?.unsqueeze(-2)?;
         // A matrix that is not finite has no finite factor.
         let nan = divisor.mul(0)?;
         let right = right.mul(&signs)?.add(&nan)?.contiguous();
+        let right = right.gather(-2, &position.expand(right.shape())?)?.contiguous();
         let rotated = q.range(rank - 1, 0, count)?.matmul(&rotations)?.add(&nan)?.contiguous();
         let values = diagonal.abs()?.cummin(-1)?;
         // By each element, a value has the derivative of the product of its vectors.
@@ -205,7 +214,7 @@ impl Tensor {
         let mut both = both.pad_to(&shape)?.contiguous();
         for _ in 0..sweeps(count) * (2 * half - 1) {
             let [x, y] = both.rotated_pairs(count)?;
-            // All but the first column go one place on, around the circle of both halves.
+            // Each column but the first takes the next place, around the circle of both halves.
             both = match half {
                 1 => Tensor::cat(&[&x, &y], -1)?,
                 _ => {
@@ -238,7 +247,7 @@ impl Tensor {
         let cotangent = difference.div(&dot.add(&dot)?)?;
         let ones = dot.ones_like()?;
         let sign = cotangent.cmplt(0)?.where_(&ones.neg()?, &ones)?;
-        // Of both angles the smaller one.
+        // The smaller of the two angles.
         let root = cotangent.square()?.add(1)?.sqrt()?;
         let tangent = sign.div(&cotangent.abs()?.add(&root)?)?;
         let tangent = dot.cmpeq(0)?.where_(0, &tangent)?.contiguous();
@@ -298,8 +307,8 @@ impl Tensor {
     }
 }
 
-/// The number of times that each pair of so many columns is rotated: a few more than convergence
-/// takes, which is quadratic.
+/// The number of times that each pair of so many columns is rotated. Convergence is quadratic if the
+/// columns are in order.
 fn sweeps(count: i64) -> i64 {
     match count {
         ..=1 => 0,

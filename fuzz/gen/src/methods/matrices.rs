@@ -9,7 +9,7 @@ use crate::{Choices, shapes};
 
 /// Maximum number of rows and columns: bounds of errors grow with each reflection.
 const MAX_SIZE: usize = 5;
-/// Maximum number of singular values: the number of kernels grows with their square.
+/// Maximum number n of singular values: the number of kernels grows with n log n.
 const MAX_VALUES: usize = 3;
 /// Number of attempts at a dtype of floats.
 const DTYPE_TRIES: usize = 4;
