@@ -307,8 +307,8 @@ impl Tensor {
     }
 }
 
-/// The number of times that each pair of so many columns is rotated. Convergence is quadratic if the
-/// columns are in order.
+/// The number of times that each pair of so many columns is rotated. Convergence is quadratic if
+/// the columns are in order.
 fn sweeps(count: i64) -> i64 {
     match count {
         ..=1 => 0,
