@@ -26,8 +26,6 @@ struct Kind {
 
 /// Number of sequences that `views` draws to measure how often equivalent ones give equal trackers.
 const ALIKE_CASES: u64 = 200_000;
-/// Random sequences whose number of operations this divides are also tried with variables.
-const SYMBOLIC_ONE_IN: usize = 4;
 /// Largest number of operations of enumerated sequences that are also tried with variables.
 const SYMBOLIC_OPS: usize = 2;
 
@@ -48,11 +46,7 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
             random,
             random_for_peers: random,
             check: |case| match case {
-                Case::Views(views) if views.ops.len() % SYMBOLIC_ONE_IN != 0 => {
-                    gradiff_check::check_views(views)
-                }
-                Case::Views(views) => gradiff_check::check_views(views)
-                    .and_then(|()| gradiff_check::check_symbolic_views(views)),
+                Case::Views(views) => gradiff_check::check_views(views),
                 _ => Ok(()),
             },
             check_small: |case| match case {
