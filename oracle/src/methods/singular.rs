@@ -40,7 +40,7 @@ impl Singular {
     /// The values of a matrix of finite numbers.
     ///
     /// # Errors
-    /// What all elements of all results are otherwise.
+    /// The element that all results consist of otherwise.
     pub(crate) fn of(x: &Matrix<Cell>) -> Result<Singular, Cell> {
         if let Some(cell) = propagated(&x.elements) {
             return Err(cell);

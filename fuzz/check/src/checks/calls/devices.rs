@@ -1,5 +1,5 @@
 //! Engines on a device that records its requests and reports times of its own choice: when kernels
-//! are compiled, and the result of a search.
+//! are compiled, and the result of a search. Errors of devices: which are the machine's fault.
 //!
 //! Kernels run on the interpreter. The time of a kernel follows from its text, so the best kernel
 //! of those that a search has run is known.
@@ -135,6 +135,34 @@ fn work(number: i32, size: usize) -> Result<(Tensor, Vec<i32>), gradiff::Error> 
     let sum = x.mul(number)?.sum(keepdim(1))?;
     let wanted = elements.chunks(2).map(|pair| (pair[0] + pair[1]) * number).collect();
     Ok((sum, wanted))
+}
+
+/// Checks for which errors the machine is at fault, as their documentation says, alone and within
+/// an error of tensors.
+pub(super) fn classes_of_errors(_: &mut Draw) -> Result<(), String> {
+    use gradiff::runtime::Error as Runtime;
+    let text = || "x".to_string();
+    let errors = [
+        (Runtime::Environment { name: "N", text: text(), meaning: "m", min: 0, max: 1 }, true),
+        (Runtime::DefaultDevice { settings: text(), why: "w" }, true),
+        (Runtime::Unavailable { device: "d", why: text() }, true),
+        (Runtime::CompilerUnusable { compiler: text(), why: text() }, true),
+        (Runtime::DeviceUnusable { device: "d", call: "c", why: text() }, true),
+        (Runtime::NoDevice { name: text(), known: vec![] }, false),
+        (Runtime::Malformed { kernel: text(), position: 0, problem: text() }, false),
+        (Runtime::Launch { device: "d", kernel: text(), problem: text() }, false),
+    ];
+    for (error, expected) in errors {
+        let (said, alone) = (error.to_string(), error.is_environment());
+        let within = gradiff::Error::Runtime(error);
+        if [alone, within.is_environment()] != [expected; 2] || within.to_string() != said {
+            return Err(format!("the error {said:?} counts as {alone} and {within:?} as another"));
+        }
+    }
+    match gradiff::Error::Invalid(text()).is_environment() {
+        true => Err("the machine is at fault for an invalid call".to_string()),
+        false => Ok(()),
+    }
 }
 
 /// Checks that a kernel that was compiled once is not compiled again, however it is requested.

@@ -51,7 +51,7 @@ pub(super) const ROWS: [(&str, Row); 71] = [
     ("to_vec and to_ndarray", Row::Check(to_vec)),
     ("read", Row::Check(read)),
     ("Engine::new", Row::Check(engine_new)),
-    ("classes of errors", Row::Check(classes_of_errors)),
+    ("classes of errors", Row::Check(devices::classes_of_errors)),
     ("run", Row::Check(run)),
     ("folds", Row::Check(folds::folds)),
     ("nodes of tensor level", Row::Check(nodes::nodes)),
@@ -839,34 +839,6 @@ fn read(draw: &mut Draw) -> Result<(), String> {
     let size = draw.pick(&[(1_i64 << 32) + 1, 1 << 33, 1 << 40]);
     let large = Tensor::zeros(gradiff::DType::U8, &[size]).map_err(|e| e.to_string())?;
     check_answer(&format!("read of u8[{size}]"), None, large.to_bytes())
-}
-
-/// Checks for which errors the machine is at fault, as their documentation says, alone and within
-/// an error of tensors.
-fn classes_of_errors(_: &mut Draw) -> Result<(), String> {
-    use gradiff::runtime::Error as Runtime;
-    let text = || "x".to_string();
-    let errors = [
-        (Runtime::Environment { name: "N", text: text(), meaning: "m", min: 0, max: 1 }, true),
-        (Runtime::DefaultDevice { settings: text(), why: "w" }, true),
-        (Runtime::Unavailable { device: "d", why: text() }, true),
-        (Runtime::CompilerUnusable { compiler: text(), why: text() }, true),
-        (Runtime::DeviceUnusable { device: "d", call: "c", why: text() }, true),
-        (Runtime::NoDevice { name: text(), known: vec![] }, false),
-        (Runtime::Malformed { kernel: text(), position: 0, problem: text() }, false),
-        (Runtime::Launch { device: "d", kernel: text(), problem: text() }, false),
-    ];
-    for (error, expected) in errors {
-        let (said, alone) = (error.to_string(), error.is_environment());
-        let within = Error::Runtime(error);
-        if [alone, within.is_environment()] != [expected; 2] || within.to_string() != said {
-            return Err(format!("the error {said:?} counts as {alone} and {within:?} as another"));
-        }
-    }
-    match Error::Invalid(text()).is_environment() {
-        true => Err("the machine is at fault for an invalid call".to_string()),
-        false => Ok(()),
-    }
 }
 
 /// Opens a device that does not exist, or one that may be missing here.
