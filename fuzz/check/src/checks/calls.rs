@@ -253,8 +253,21 @@ pub fn check_large(turn: u64, of: u64) -> Result<(), String> {
             translate::value(&statement, &tensors, &mut Tensor::from_bytes)
         };
         let said = || format!("{SAID}, large sources: {statement:?} of {types:?}");
+        // Beyond the corpus' own limit of elements nothing says which calls are legal.
+        let expected = gradiff_corpus::statement_type(&statement, &types).ok();
         match crate::catch(call) {
-            Ok(Ok(_) | Err(Error::Invalid(_))) => {}
+            Ok(Ok(tensor)) => {
+                let is_expected = |expected: TensorType| {
+                    let sizes = expected.shape.iter().map(|size| *size as i64);
+                    tensor.dtype() == translate::dtype(expected.dtype)
+                        && sizes.eq(tensor.shape().iter().copied())
+                };
+                if !expected.clone().is_none_or(is_expected) {
+                    let found = format!("{} {:?}", tensor.dtype(), tensor.shape());
+                    return Err(format!("{}: it gives {found}, not {expected:?}", said()));
+                }
+            }
+            Ok(Err(Error::Invalid(_))) => {}
             Ok(Err(error)) => return Err(format!("{}: it fails with: {error}", said())),
             Err(panic) => return Err(format!("{}: {panic}", said())),
         }

@@ -6,6 +6,7 @@ pub(crate) mod equal;
 pub(crate) mod exprs;
 pub(crate) mod gathers;
 pub(crate) mod kernels;
+pub(crate) mod legality;
 pub(crate) mod listing;
 pub(crate) mod lowering;
 pub(crate) mod matmuls;

@@ -6,8 +6,8 @@
 //! floats are exact in any order.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op};
-use gradiff::kernel::lower;
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Target};
+use gradiff::kernel::{Options, lower};
 use gradiff::rewrite::Trace;
 use gradiff::view::{Error, ShapeTracker};
 use gradiff_eval::kernel::interpret;
@@ -105,6 +105,43 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     let Drawn { tree, memories, results, loops } = drawn;
     judge(&tree, &memories, &results, loops, draw)
         .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
+}
+
+/// Checks that axes that reductions of one op, directly over each other, reduce in turns are one
+/// loop: of a tree that has more axes than a kernel has loops. It is only lowered.
+///
+/// # Errors
+/// The tree, which has too many loops or is refused.
+pub(crate) fn check_turns(draw: &mut Draw) -> Result<(), String> {
+    const TERMS: usize = 2;
+    let each = LOOPS / TERMS + 1 + draw.below(7);
+    let op = draw.pick(&[Op::Add, Op::Max]);
+    let term = |number: usize| {
+        let axes = number * each..(number + 1) * each;
+        let sizes: Vec<i64> =
+            (0..TERMS * each).map(|axis| 1 + i64::from(axes.contains(&axis))).collect();
+        let tracker = ShapeTracker::from_shape(&sizes).expect("at most 2^39 elements");
+        let load = [array(DType::I32, 1 + number, 1 << each)];
+        let load = UOp::new(Op::Load, DType::I32, load, Arg::View(tracker));
+        let reduced = |value: UOp, turn: usize| {
+            let axes = axes.clone().filter(|axis| axis % 2 == turn).map(|axis| axis as i64);
+            UOp::new(Op::ReduceAxis, DType::I32, [value], Arg::Reduce(op, axes.collect()))
+        };
+        reduced(reduced(load, 0), 1)
+    };
+    let value = UOp::binary(Op::Add, term(0), term(1));
+    let tracker = ShapeTracker::from_shape(&[1; TERMS * LOOPS][..TERMS * each]);
+    let stored = Arg::View(tracker.expect("a single element"));
+    let store = UOp::new(Op::Store, DType::Void, [array(DType::I32, 0, 1), value], stored);
+    let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+    let (target, options) = (Target::of("plain"), Options::default());
+    let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", tree.to_text());
+    let kernel = crate::catch(|| lower(&tree, &target, &options, &mut Trace::default()))
+        .map_err(report)?
+        .map_err(|error| report(error.to_string()))?;
+    let loops = kernel.uops.iter().filter(|uop| uop.op == Op::Range).count();
+    let is_merged = loops <= TERMS;
+    is_merged.then_some(()).ok_or_else(|| report(format!("{loops} loops, not {TERMS},")))
 }
 
 /// A tree that adds the sum of `f(a[i], b[i])` over i to each `f(a[p], b[q])`, where p and q are

@@ -183,7 +183,7 @@ impl Search<'_> {
 }
 
 /// The kernel as the pass that applies opts receives it.
-fn optimizable(ast: &UOp, target: Target) -> Result<UOp, String> {
+pub(crate) fn optimizable(ast: &UOp, target: Target) -> Result<UOp, String> {
     let before = PASSES.iter().take_while(|pass| pass.name != "optimize").count();
     let configuration = Configuration { target, ..Configuration::default() };
     crate::blame::passed(ast, &configuration, before - 1, &mut Trace::default(), &mut "")

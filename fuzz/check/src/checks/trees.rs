@@ -38,6 +38,8 @@ pub(crate) const LOOPS: usize = 64;
 const SUMS: usize = 4;
 /// Number of trees of any form for each drawn tree.
 const NESTS: usize = 2;
+/// One tree in this many is followed by one of axes that are reduced in turns.
+const TURNS_ONE_IN: usize = 8;
 /// Number of damaged trees for each drawn one.
 const DAMAGED: usize = 3;
 
@@ -131,6 +133,10 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         crate::checks::matmuls::check(&mut draw)?;
         (0..NESTS).try_for_each(|_| crate::checks::nests::check(&mut draw))?;
         crate::checks::gathers::check(&mut draw)?;
+        crate::checks::legality::check(&mut draw)?;
+        if draw.one_in(TURNS_ONE_IN) {
+            crate::checks::nests::check_turns(&mut draw)?;
+        }
     }
     Ok(())
 }

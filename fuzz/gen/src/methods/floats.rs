@@ -1,14 +1,17 @@
 //! Sources and facts of functions of floats that are approximated.
 
-use gradiff_corpus::{DType, Operand, ValueId};
+use gradiff_corpus::{DType, Fill, Literal, Operand, Statement, ValueId, literal_bits};
 
-use crate::fact::{Fact, Policy, ROUGH, power, round_or_wrap};
+use crate::fact::{self, Fact, Policy, ROUGH, power, round_or_wrap};
 use crate::programs::Builder;
 use crate::sources::{Need, Source};
-use crate::{Choices, shapes};
+use crate::{Choices, shapes, values};
 
 /// Largest error of a source, so that few elements of the result are undecided.
 const MAX_ERROR: f64 = 1.0 / 64.0;
+
+/// Maximum number of elements that are listed.
+const MAX_LISTED: usize = 64;
 
 /// Returns whether all elements are known to the bit, and of a kind that the policy allows.
 pub(super) fn is_exact(fact: &Fact, policy: Policy) -> bool {
@@ -61,6 +64,41 @@ impl<C: Choices> Builder<'_, C> {
         }
         let source = self.new_source(tensor.dtype, &tensor.shape, Need::Any)?;
         if accept(&source.fact) { self.push_source(source) } else { found }
+    }
+
+    /// Adds floats of the edges of their type: infinities among small numbers, the largest and the
+    /// least ones, or NaN and zeros of both signs.
+    pub(super) fn fresh_edges(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
+        let largest = fact::largest(dtype);
+        let (_, exponent_bits) = values::layout(dtype);
+        let least = power(2 - (1 << (exponent_bits - 1)));
+        let numbers = self.choices.pick(&[
+            [f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0, -2.5, 0.5],
+            [largest, -largest, least, -least, 1.0, 0.0],
+            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, -1.0],
+        ]);
+        self.fresh_listed(dtype, shape, &numbers)
+    }
+
+    /// Adds elements that are drawn from these numbers; `None` if there are too many to list.
+    pub(super) fn fresh_listed(
+        &mut self,
+        dtype: DType,
+        shape: &[usize],
+        numbers: &[f64],
+    ) -> Option<ValueId> {
+        let count = shapes::count(shape);
+        if MAX_LISTED < count || !self.has_room(1) {
+            return None;
+        }
+        let bits = |number| {
+            literal_bits(dtype, &Literal::Float(number)).expect("the dtype is one of floats")
+        };
+        let fill = Fill::Explicit((0..count).map(|_| bits(self.choices.pick(numbers))).collect());
+        let facts = numbers.iter().map(|number| fact::of_literal(dtype, &Literal::Float(*number)));
+        let fact = facts.reduce(|all, fact| all.join(&fact)).expect("there are numbers");
+        let statement = Statement::Input { dtype, shape: shape.to_vec(), fill };
+        Some(self.push(statement, Fact { raw: true, ..fact }))
     }
 
     /// Adds a new source; `None` if it is a literal.

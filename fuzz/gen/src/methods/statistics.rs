@@ -70,14 +70,34 @@ impl<C: Choices> Builder<'_, C> {
     /// Adds a comparison of floats within a distance.
     pub(super) fn draw_is_close(&mut self) -> Option<ValueId> {
         let policy = self.policy;
-        let x = self.pick(|tensor, fact| tensor.dtype.is_float() && is_exact(fact, policy))?;
-        let y = self.float_partner(x, |fact| is_exact(fact, policy))?;
+        let near = self.choices.one_in(2).then(|| self.near_numbers()).flatten();
+        let [x, y] = match near {
+            Some(sources) => sources,
+            None => {
+                let x =
+                    self.pick(|tensor, fact| tensor.dtype.is_float() && is_exact(fact, policy))?;
+                [x, self.float_partner(x, |fact| is_exact(fact, policy))?]
+            }
+        };
         let [rtol, atol] = [0, 1].map(|_| {
             let limits = [1e-5, 1e-8, 0.0, 0.5, 1.0, 0.125, -0.25, 2.0];
             Arg::Number(Literal::Float(self.choices.pick(&limits)))
         });
         let args = vec![rtol, atol, Arg::Flag(self.choices.one_in(2))];
         Some(self.push_method(Method::IsClose, vec![x, y], args, Fact::BOOL))
+    }
+
+    /// Adds two sources of one type whose elements differ by nothing, by a limit that is drawn, or
+    /// by little more or less.
+    fn near_numbers(&mut self) -> Option<[ValueId; 2]> {
+        if !self.has_room(3) {
+            return None;
+        }
+        let dtype = self.float_dtype()?;
+        let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+        let numbers = [0.0, 1.0, -1.0, 1.125, 0.875, 1.5, 2.0, -2.0, 3.0, 4.0];
+        let x = self.fresh_listed(dtype, &shape, &numbers)?;
+        Some([x, self.fresh_listed(dtype, &shape, &numbers)?])
     }
 }
 

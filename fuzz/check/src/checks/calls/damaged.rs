@@ -42,20 +42,32 @@ fn of_case(case: &Case) -> Vec<Legal> {
 /// Elements of a source at most.
 const MAX: usize = 64;
 
-/// Returns whether a statement is legal for some sources and not for others. Numbers by a step may
-/// be more than the corpus allows, but not more than the API does.
+/// Returns whether a statement is legal for some sources and not for others.
 fn is_call(statement: &Statement) -> bool {
-    match statement {
-        Statement::Method { method, .. } => *method != Method::ArangeFloat,
-        Statement::Cat { .. } | Statement::Gather { .. } => true,
-        _ => false,
-    }
+    use Statement::{Cat, Gather, Method};
+    matches!(statement, Method { .. } | Cat { .. } | Gather { .. })
+}
+
+/// Returns whether the statement makes numbers by a step, more than the corpus allows: the API does
+/// allow them, up to a limit of its own.
+fn is_too_large_here(statement: &Statement) -> bool {
+    let Statement::Method { method: Method::ArangeFloat, args, .. } = statement else {
+        return false;
+    };
+    let number = |arg: &Arg| match arg {
+        Arg::Number(Literal::Int(value)) => *value as f64,
+        Arg::Number(Literal::Float(value)) => *value,
+        _ => f64::NAN,
+    };
+    let [start, stop, step] = [1, 2, 3].map(|at| number(&args[at]));
+    gradiff_corpus::MAX_ELEMENTS as f64 <= (stop - start) / step
 }
 
 /// A legal call, or one with a single change.
 pub(super) fn damaged(draw: &mut Draw) -> Legal {
     let legal = legal();
     let (mut statement, mut sources) = legal[draw.below(legal.len())].clone();
+    let known = statement.clone();
     let at = draw.below(sources.len().max(1));
     match (sources.get_mut(at), draw.below(8)) {
         (_, 0) => {}
@@ -63,7 +75,7 @@ pub(super) fn damaged(draw: &mut Draw) -> Legal {
         (Some(source), 4..=5) => resize(draw, source),
         _ => change(draw, &mut statement),
     }
-    (statement, sources)
+    (if is_too_large_here(&statement) { known } else { statement }, sources)
 }
 
 /// The first statement of each name with one of its sources changed, each of another dtype and of
@@ -89,6 +101,7 @@ pub(super) fn sweep() -> impl Iterator<Item = Legal> {
                 dtypes.into_iter().chain(shapes.map(with))
             })
             .chain(arguments(statement, sources))
+            .filter(|(statement, _)| !is_too_large_here(statement))
     })
 }
 
@@ -137,8 +150,20 @@ const NUMBERS: [Literal; 10] = [
 /// the corpus'.
 const FARTHEST: i64 = 1000;
 
-/// The statement with each argument changed: integers to both sides of each limit, numbers to each
-/// kind, dtypes to all.
+/// The place of a float in the order of all floats from -infinity to infinity.
+fn place(number: f64) -> i128 {
+    let bits = i128::from(number.abs().to_bits());
+    if number.is_sign_negative() { -bits } else { bits }
+}
+
+/// The float at a place.
+fn at_place(place: i128) -> f64 {
+    let magnitude = f64::from_bits(place.unsigned_abs() as u64);
+    if place < 0 { -magnitude } else { magnitude }
+}
+
+/// The statement with each argument changed: integers and numbers to both sides of each limit,
+/// numbers to each kind as well, dtypes to all.
 fn arguments(statement: &Statement, sources: &[TensorType]) -> Vec<Legal> {
     let Statement::Method { args, .. } = statement else { return Vec::new() };
     let with = |at: usize, arg: Arg| {
@@ -168,9 +193,26 @@ fn arguments(statement: &Statement, sources: &[TensorType]) -> Vec<Legal> {
         }
         found.into_iter().map(|value| with(at, arg(value))).collect()
     };
+    let numbers = |at: usize, start: f64| -> Vec<Legal> {
+        let with = |number: Literal| with(at, Arg::Number(number));
+        let fits = |number: f64| is_legal(&with(Literal::Float(number)));
+        let mut found = NUMBERS.map(with).to_vec();
+        // The last legal number before each one that is illegal, and the first illegal one.
+        for far in [f64::MAX, -f64::MAX, 0.0, 1.0].into_iter().filter(|far| !fits(*far)) {
+            let (mut inside, mut outside) = (place(start), place(far));
+            while 1 < inside.abs_diff(outside) {
+                let middle = i128::midpoint(inside, outside);
+                *if fits(at_place(middle)) { &mut inside } else { &mut outside } = middle;
+            }
+            found.extend([inside, outside].map(|place| with(Literal::Float(at_place(place)))));
+        }
+        found
+    };
     let each = |(at, arg): (usize, &Arg)| -> Vec<Legal> {
         match arg {
-            Arg::Number(_) => NUMBERS.map(|number| with(at, Arg::Number(number))).to_vec(),
+            Arg::Number(Literal::Int(start)) => numbers(at, *start as f64),
+            Arg::Number(Literal::Float(start)) => numbers(at, *start),
+            Arg::Number(Literal::Bool(_)) => NUMBERS.map(|it| with(at, Arg::Number(it))).to_vec(),
             Arg::Int(start) => integers(at, *start, &Arg::Int),
             Arg::Ints(list) => (0..list.len())
                 .flat_map(|position| {

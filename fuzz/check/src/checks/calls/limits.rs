@@ -1,9 +1,10 @@
-//! Shapes near the limit of elements: a result that is too large is refused, any other one has its
-//! shape, and nothing panics.
+//! Shapes near the limit of elements, and buffers near theirs: a result that is too large is
+//! refused, any other one has its shape, and nothing panics.
 //!
-//! The tensors are constants, for which nothing is allocated.
+//! The tensors are constants, or computed by plans that do not run, so that nothing is allocated.
 
-use gradiff::{DType, Error, Tensor};
+use gradiff::kernel::Strategy;
+use gradiff::{DType, Engine, Error, Tensor};
 
 use super::Draw;
 
@@ -13,6 +14,55 @@ const PRODUCT_MAX: i128 = 1 << 40;
 const SIZES: [i64; 10] = [0, 1, 1, 2, 3, 1 << 10, 1 << 20, (1 << 31) + 1, (1 << 40) - 1, 1 << 40];
 /// Counts of padding that are drawn.
 const COUNTS: [i64; 6] = [0, 0, 1, 1 << 20, 1 << 40, i64::MAX];
+
+/// Maximal number of elements of a buffer, as the crate's documentation promises.
+const BUFFER_MAX: i128 = 1 << 32;
+/// Shapes of about as many elements.
+const LARGE_SHAPES: [&[i64]; 9] = [
+    &[1 << 32],
+    &[1 << 16, 1 << 16],
+    &[(1 << 32) - 1],
+    &[(1 << 32) + 1],
+    &[1 << 31, 2],
+    &[1 << 31, 3],
+    &[1, 1 << 32],
+    &[1 << 33],
+    &[0, 1 << 33],
+];
+
+/// Plans the computation of a tensor that is stored, is computed from one that is stored, or is
+/// read from a view, near the limit of buffers: it is planned if its buffers fit.
+pub(super) fn buffers(draw: &mut Draw) -> Result<(), String> {
+    let shape = draw.pick(&LARGE_SHAPES);
+    let count: i128 = shape.iter().map(|size| i128::from(*size)).product();
+    let (kind, row) = (draw.below(5), vec![1; shape.len()]);
+    let made = || -> Result<Tensor, Error> {
+        let element = Tensor::from_slice(&row, &[7u8])?.expand(shape)?;
+        let numbers = || Tensor::arange(DType::U8, 0, 1, count as i64)?.reshape(shape);
+        match kind {
+            0 => Ok(element.contiguous()),
+            1 => numbers(),
+            2 => numbers()?.add(&element),
+            3 => element.contiguous().max([0]),
+            _ => element.max([0]),
+        }
+    };
+    let label = format!("a plan of kind {kind} of {shape:?}");
+    let tensor = crate::catch(made)?.map_err(|error| format!("{label}: {error}"))?;
+    // The last kind stores a part of the elements.
+    let stored = if kind == 4 { count / i128::from(shape[0].max(1)) } else { count };
+    let mut engine = Engine::new("interp").map_err(|error| error.to_string())?;
+    engine.kernel.opts = Strategy::None;
+    engine.beam = 0;
+    match crate::catch(|| engine.plan(&[&tensor]))? {
+        Ok(_) if stored <= BUFFER_MAX => Ok(()),
+        Err(Error::Schedule(gradiff::schedule::Error::TooLarge { .. })) if BUFFER_MAX < stored => {
+            Ok(())
+        }
+        Ok(_) => Err(format!("{label}: it is planned, with {stored} elements in a buffer")),
+        Err(error) => Err(format!("{label}: {error}")),
+    }
+}
 
 /// Draws a tensor and a method that gives another shape.
 pub(super) fn shapes(draw: &mut Draw) -> Result<(), String> {

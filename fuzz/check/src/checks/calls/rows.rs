@@ -17,7 +17,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 71] = [
+pub(super) const ROWS: [(&str, Row); 72] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -76,6 +76,7 @@ pub(super) const ROWS: [(&str, Row); 71] = [
     ("searches", Row::Check(devices::searches)),
     ("sizes with variables", Row::Check(sizes::sizes)),
     ("shapes near the limit", Row::Check(limits::shapes)),
+    ("buffers near the limit", Row::Check(limits::buffers)),
     ("views near the limit", Row::Check(views::views)),
     ("gradients of computed tensors", Row::Check(gradients::gradients)),
     ("changed options", Row::Check(options::options)),

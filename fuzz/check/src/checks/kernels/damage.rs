@@ -64,12 +64,31 @@ fn check_name(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     if bounded.is_ok() != (is_allowed && BoundedLinear::check(kernel.clone()).is_ok()) {
         return Err(report(format!("checked as {bounded:?}")));
     }
+    check_renaming(kernel, name, is_allowed, bounded.is_ok()).map_err(report)?;
     let language = &LANGUAGES[draw.below(LANGUAGES.len())];
     let text = crate::catch(|| (language.render)(&named)).map_err(report)?;
     if text.is_ok() && !is_identifier {
         return Err(report(format!("{HAS_TEXT} {}", language.name)));
     }
     Ok(())
+}
+
+/// Checks that a kernel with another name is the same one, as doubted as before.
+fn check_renaming(
+    kernel: &Linear,
+    name: &str,
+    is_allowed: bool,
+    is_bounded: bool,
+) -> Result<(), String> {
+    let renamed = crate::catch(|| BoundedLinear::doubted(kernel.clone()).named(name))?;
+    let is_right = match &renamed {
+        Ok(renamed) => {
+            let is_kept = renamed.name == name && renamed.uops == kernel.uops;
+            is_allowed && is_kept && crate::catch(|| renamed.ensure())?.is_ok() == is_bounded
+        }
+        Err(error) => !is_allowed && !error.problem.is_empty() && !error.location.is_empty(),
+    };
+    is_right.then_some(()).ok_or_else(|| format!("renamed as {renamed:?}"))
 }
 
 /// The kernel as text, or its fields if that fails.
