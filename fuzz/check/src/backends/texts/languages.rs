@@ -188,10 +188,12 @@ fn shared_arrays_refused(kernel: &Linear, text: &str) -> Option<String> {
         match line {
             "#else" => is_device = false,
             "#ifdef __CUDA_ARCH__" | "#endif" => is_device = true,
-            _ if is_device => {
-                asks |= line.starts_with("extern __shared__");
-                declared += declared_bytes(line);
-            }
+            _ if !is_device => {}
+            _ if line.starts_with("extern __shared__") => asks = true,
+            _ if line.contains("__shared__") => match declared_bytes(line) {
+                Some(bytes) => declared += bytes,
+                None => return Some(format!("no shared array of a known form: {line}")),
+            },
             _ => {}
         }
     }
@@ -208,15 +210,12 @@ fn shared_arrays_refused(kernel: &Linear, text: &str) -> Option<String> {
     is_short.then(|| format!("{asked} bytes are asked for {needed} bytes of shared arrays"))
 }
 
-/// The bytes of a line `__shared__ __align__(16) float local0[12];`, 0 for any other one.
-fn declared_bytes(line: &str) -> usize {
-    let array = line.strip_prefix("__shared__ __align__(16) ").and_then(|array| {
-        let (kind, rest) = array.split_once(" local")?;
-        let count: usize = rest.split_once('[')?.1.split_once(']')?.0.parse().ok()?;
-        let dtype = DType::ALL.into_iter().find(|dtype| cuda_type(*dtype) == kind)?;
-        Some(count * dtype.size_bytes())
-    });
-    array.unwrap_or(0)
+/// The bytes of a line `__shared__ __align__(16) float local0[12];`, if it has this form.
+fn declared_bytes(line: &str) -> Option<usize> {
+    let (kind, rest) = line.strip_prefix("__shared__ __align__(16) ")?.split_once(" local")?;
+    let count: usize = rest.split_once('[')?.1.strip_suffix("];")?.parse().ok()?;
+    let dtype = DType::ALL.into_iter().find(|dtype| cuda_type(*dtype) == kind)?;
+    Some(count * dtype.size_bytes())
 }
 
 /// The Metal shading language, 2.1; bf16 is represented by its bits.
@@ -251,5 +250,24 @@ fn opencl_type(dtype: DType) -> &'static str {
         DType::U64 => "ulong",
         DType::F32 => "float",
         DType::F64 => "double",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_arrays_are_counted_or_refused() {
+        let kernel = Linear { name: "k".to_owned(), uops: Vec::new() };
+        let refused = |line: &str| shared_arrays_refused(&kernel, &format!("    {line}\n"));
+        let array = |kind, count| format!("__shared__ __align__(16) {kind} local0[{count}];");
+        assert_eq!(refused(&array("float", 12 << 10)), None);
+        let problem = refused(&array("float", (12 << 10) + 1)).expect("too many bytes");
+        assert_eq!(problem, "49156 bytes of shared arrays are declared");
+        for unknown in [array("floats", 1), "__shared__ float local0[1];".to_owned()] {
+            let problem = refused(&unknown).expect("an unknown form");
+            assert!(problem.contains("known form"), "{problem}");
+        }
     }
 }
