@@ -5,10 +5,14 @@ use gradiff_corpus::{DType, Fill, Literal, Operand, Statement, ValueId, literal_
 use crate::fact::{self, Fact, Policy, ROUGH, power, round_or_wrap};
 use crate::programs::Builder;
 use crate::sources::{Need, Source};
-use crate::{Choices, shapes, values};
+use crate::{Choices, shapes};
 
 /// Largest error of a source, so that few elements of the result are undecided.
 const MAX_ERROR: f64 = 1.0 / 64.0;
+
+/// Infinities among small numbers.
+pub(super) const INFINITIES: [f64; 6] =
+    [f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0, -2.5, 0.5];
 
 /// Maximum number of elements that are listed.
 const MAX_LISTED: usize = 64;
@@ -64,20 +68,6 @@ impl<C: Choices> Builder<'_, C> {
         }
         let source = self.new_source(tensor.dtype, &tensor.shape, Need::Any)?;
         if accept(&source.fact) { self.push_source(source) } else { found }
-    }
-
-    /// Adds floats of the edges of their type: infinities among small numbers, the largest and the
-    /// least ones, or NaN and zeros of both signs.
-    pub(super) fn fresh_edges(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
-        let largest = fact::largest(dtype);
-        let (_, exponent_bits) = values::layout(dtype);
-        let least = power(2 - (1 << (exponent_bits - 1)));
-        let numbers = self.choices.pick(&[
-            [f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0, -2.5, 0.5],
-            [largest, -largest, least, -least, 1.0, 0.0],
-            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, -1.0],
-        ]);
-        self.fresh_listed(dtype, shape, &numbers)
     }
 
     /// Adds elements that are drawn from these numbers; `None` if there are too many to list.

@@ -61,9 +61,7 @@ impl<C: Choices> Builder<'_, C> {
         };
         let checkpoint = self.checkpoint();
         let start = self.statements.len();
-        let found = (self.draw_on_edges(method))
-            .or_else(|| self.draw_method(method))
-            .or_else(|| self.draw_with_data(method, Self::fresh_unit))?;
+        let found = self.draw_method(method).or_else(|| self.draw_with_data(method))?;
         if self.keeps_limits(start) {
             return Some(found);
         }
@@ -79,27 +77,16 @@ impl<C: Choices> Builder<'_, C> {
         self.has_room(0) && self.types[start..].iter().all(fits)
     }
 
-    /// Adds numbers at the edges of a float type and the method on them, now and then, if the
-    /// program may have such results.
-    fn draw_on_edges(&mut self, method: Method) -> Option<ValueId> {
-        let is_allowed = self.policy.special && self.choices.one_in(4);
-        is_allowed.then(|| self.draw_with_data(method, Self::fresh_edges)).flatten()
-    }
-
-    /// Adds floats that `fresh` draws, and the method on them. Returns `None`, and adds nothing, if
-    /// the method takes no such data either.
-    fn draw_with_data(
-        &mut self,
-        method: Method,
-        fresh: impl Fn(&mut Self, DType, &[usize]) -> Option<ValueId>,
-    ) -> Option<ValueId> {
+    /// Adds small floats and the method on them. Returns `None`, and adds nothing, if the method
+    /// takes no such data either.
+    fn draw_with_data(&mut self, method: Method) -> Option<ValueId> {
         if !self.policy.inexact || !self.has_room(2) {
             return None;
         }
         let dtype = self.float_dtype()?;
         let checkpoint = self.checkpoint();
         let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
-        let data = fresh(self, dtype, &shape)?;
+        let data = self.fresh_unit(dtype, &shape)?;
         let result = self.on(data, |builder| builder.draw_method(method));
         if result.is_none() {
             self.roll_back(checkpoint);

@@ -2,7 +2,7 @@
 
 use gradiff_corpus::{Arg, DType, Literal, Method, ValueId};
 
-use super::floats::{is_exact, is_near, smooth, unknown};
+use super::floats::{INFINITIES, is_exact, is_near, smooth, unknown};
 use crate::fact::{Fact, Policy};
 use crate::programs::Builder;
 use crate::{Choices, shapes};
@@ -16,6 +16,16 @@ impl<C: Choices> Builder<'_, C> {
         let policy = self.policy;
         if !policy.inexact {
             return None;
+        }
+        // Sums and powers of infinities are cases of their own.
+        let has_infinities = policy.special && self.has_room(2) && self.choices.one_in(2);
+        if has_infinities && let Some(dtype) = self.float_dtype() {
+            let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+            let is_source = !(needs_axis && shape.is_empty());
+            let data = is_source.then(|| self.fresh_listed(dtype, &shape, &INFINITIES));
+            if let Some(data) = data.flatten() {
+                return Some(data);
+            }
         }
         self.pick(|tensor, fact| {
             tensor.dtype.is_float()
