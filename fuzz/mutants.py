@@ -328,8 +328,9 @@ def run(options):
             chosen += [dict(m, ordinal=ordinals[m["id"]], key=key(m)) for m in viable[:wanted]]
         # All crates alike, so that an interrupted run is a sample as well.
         random.Random(options.seed).shuffle(chosen)
-        plan.write_text(json.dumps({"mutants": chosen, "of": drawn_counts(drawn)}))
+        # Last, so that a run does not go on with a judge that fails without a mutant.
         baseline(folder, options)
+        plan.write_text(json.dumps({"mutants": chosen, "of": drawn_counts(drawn)}))
     if not (folder / "digest.json").exists():
         (folder / "digest.json").write_text(json.dumps(digest(folder, 0)))
     mutants = json.loads(plan.read_text())["mutants"]
