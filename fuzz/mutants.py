@@ -328,8 +328,8 @@ def run(options):
             chosen += [dict(m, ordinal=ordinals[m["id"]], key=key(m)) for m in viable[:wanted]]
         # All crates alike, so that an interrupted run is a sample as well.
         random.Random(options.seed).shuffle(chosen)
-        # Last, so that a run does not go on with a judge that fails without a mutant.
         baseline(folder, options)
+        # After it, so that a run does not go on with a judge that fails without a mutant.
         plan.write_text(json.dumps({"mutants": chosen, "of": drawn_counts(drawn)}))
     if not (folder / "digest.json").exists():
         (folder / "digest.json").write_text(json.dumps(digest(folder, 0)))

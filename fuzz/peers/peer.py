@@ -222,19 +222,19 @@ def answer(adapter, request):
     return {"refused": f"no request that is known: {sorted(request)}"}
 
 
-def respond(adapter, request):
-    """Answers any request."""
-    if "gradiff" not in request:
-        return answer(adapter, request)
-    ops = sorted([*adapter.OPS, "input"]) if adapter.OPS else None
-    return {"gradiff": 1, "name": adapter.NAME, "ops": ops, "dtypes": list(adapter.DTYPES),
-            "zero_signs": adapter.ZERO_SIGNS, "subnormals": adapter.SUBNORMALS,
-            "zero_divisors": adapter.ZERO_DIVISORS,
-            "requests": ["run", "script", *adapter.REQUESTS]}
-
-
 def serve(adapter):
     """Answers requests until standard input ends."""
-    for line in sys.stdin:
-        ANSWERS.write(json.dumps(respond(adapter, json.loads(line))) + "\n")
+    def send(message):
+        ANSWERS.write(json.dumps(message) + "\n")
         ANSWERS.flush()
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "gradiff" in request:
+            ops = sorted([*adapter.OPS, "input"]) if adapter.OPS else None
+            send({"gradiff": 1, "name": adapter.NAME, "ops": ops,
+                  "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
+                  "subnormals": adapter.SUBNORMALS, "zero_divisors": adapter.ZERO_DIVISORS,
+                  "requests": ["run", "script", *adapter.REQUESTS]})
+        else:
+            send(answer(adapter, request))

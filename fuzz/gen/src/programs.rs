@@ -290,6 +290,11 @@ impl<'a, C: Choices> Builder<'a, C> {
         found
     }
 
+    /// Returns whether the next pick has a value that it should take.
+    pub(crate) fn has_focus(&self) -> bool {
+        self.focus.is_some()
+    }
+
     /// Draws one of the program's dtypes.
     pub(crate) fn dtype(&mut self) -> DType {
         self.swarm.dtypes[self.choices.below(self.swarm.kinds) as usize]

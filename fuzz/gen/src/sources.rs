@@ -43,6 +43,20 @@ pub(crate) struct Source {
     pub(crate) fact: Fact,
 }
 
+/// The bits of a literal that suits the dtype, as data, and their fact.
+pub(crate) fn element(dtype: DType, literal: &Literal) -> (u64, Fact) {
+    let bits = literal_bits(dtype, literal).expect("the literal suits the dtype");
+    (bits, Fact { raw: true, ..fact::of_literal(dtype, literal) })
+}
+
+/// An input of these elements, and its fact.
+pub(crate) fn listed(dtype: DType, shape: Shape, elements: Vec<(u64, Fact)>) -> (Statement, Fact) {
+    let (bits, facts): (Vec<u64>, Vec<Fact>) = elements.into_iter().unzip();
+    let joined = facts.into_iter().reduce(|all, fact| all.join(&fact));
+    let fact = joined.unwrap_or_else(|| Fact::exact(0.0, 0.0, 0));
+    (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)
+}
+
 /// The origin of an operand.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
@@ -137,25 +151,19 @@ impl<C: Choices> Builder<'_, C> {
     /// Draws listed elements: literals of the lane, and any bit patterns in the special lane.
     fn explicit(&mut self, dtype: DType, shape: Shape) -> (Statement, Fact) {
         let count = shapes::count(&shape);
-        let mut bits = Vec::with_capacity(count);
-        let mut joined = None;
+        let mut elements = Vec::with_capacity(count);
         for _ in 0..count {
             let allows_patterns = self.lane == Lane::Special && dtype != DType::Bool;
-            let (element, fact) = if allows_patterns && self.choices.one_in(3) {
+            elements.push(if allows_patterns && self.choices.one_in(3) {
                 let size_bits = 8 * dtype.size_bytes() as u32;
                 let pattern = self.choices.bits() >> (64 - size_bits);
                 let is_int = dtype.is_int();
                 (pattern, if is_int { Fact::whole(dtype) } else { Fact::patterns(dtype) })
             } else {
-                let literal = self.literal(dtype, Need::Any);
-                let element = literal_bits(dtype, &literal).expect("the literal suits the dtype");
-                (element, Fact { raw: true, ..fact::of_literal(dtype, &literal) })
-            };
-            bits.push(element);
-            joined = Some(joined.map_or(fact, |before: Fact| before.join(&fact)));
+                element(dtype, &self.literal(dtype, Need::Any))
+            });
         }
-        let fact = joined.unwrap_or_else(|| Fact::exact(0.0, 0.0, 0));
-        (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)
+        listed(dtype, shape, elements)
     }
 
     /// Draws a literal of the dtype that suits the lane and the need.

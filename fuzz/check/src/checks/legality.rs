@@ -1,8 +1,8 @@
-//! The legality of opts against a model of their table in the README, and at the limit of loops.
+//! The legality of opts against a model, for a kernel of which it is easily said, and at the limit
+//! of loops.
 //!
-//! Drawn sequences, heuristics and searches only ever take opts that the engine calls legal, so
-//! that nothing would notice an opt that it refuses without need. Here each opt is asked for by
-//! name.
+//! Drawn sequences, heuristics and searches only take opts that the engine calls legal, so they do
+//! not notice an opt that it refuses without need. Here each opt is asked for by name.
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, DType, Dims, Op, Target};
@@ -44,7 +44,7 @@ fn sums([a, b, c]: [usize; 3], dtype: DType) -> UOp {
     };
     let permuted = tracker([b, c, a]).permute(&[2, 0, 1]).expect("three axes");
     let load = UOp::new(Op::Load, dtype, [array(dtype, 1, a * b * c)], Arg::View(permuted));
-    let reduce = Arg::Reduce(gradiff::graph::Op::Add, Dims::from_slice(&[2]));
+    let reduce = Arg::Reduce(Op::Add, Dims::from_slice(&[2]));
     let sum = UOp::new(Op::ReduceAxis, dtype, [load], reduce);
     let stored = [array(dtype, 0, a * b), sum];
     let store = UOp::new(Op::Store, DType::Void, stored, Arg::View(tracker([a, b, 1])));
@@ -52,7 +52,7 @@ fn sums([a, b, c]: [usize; 3], dtype: DType) -> UOp {
 }
 
 fn check_table(draw: &mut Draw) -> Result<(), String> {
-    // Sizes tell the loops apart; the first one may be absent.
+    // The sizes differ, so that they identify the loops. The first one is 1 in some kernels.
     let mut sizes = [0; 3];
     for at in 0..3 {
         while sizes[at] == 0 || sizes[..at].contains(&sizes[at]) {
@@ -106,8 +106,12 @@ fn check_table(draw: &mut Draw) -> Result<(), String> {
             };
             let opt = Opt { op, axis, amount };
             let answer = crate::catch(|| check_opt(&found, opt, setting))?;
+            let applied = match &answer {
+                Ok(()) => crate::catch(|| apply(&root, opt, setting))?.map(drop),
+                Err(_) => Ok(()),
+            };
             let is_right = match &answer {
-                Ok(()) => expected && crate::catch(|| apply(&root, opt, setting))?.is_ok(),
+                Ok(()) => expected && applied.is_ok(),
                 Err(why) => {
                     let reason = why.strip_prefix(&format!("{opt}: "));
                     !expected && reason.is_some_and(|reason| !reason.is_empty())
@@ -116,7 +120,8 @@ fn check_table(draw: &mut Draw) -> Result<(), String> {
             if !is_right {
                 let expected = if expected { "legal" } else { "illegal" };
                 return Err(format!(
-                    "{opt} of {sizes:?} for {name} in mode {mode:?}: {answer:?}, expected {expected}"
+                    "{opt} of {sizes:?} for {name} in mode {mode:?}: {answer:?}, {applied:?}, \
+                     expected {expected}"
                 ));
             }
         }
@@ -125,8 +130,7 @@ fn check_table(draw: &mut Draw) -> Result<(), String> {
 }
 
 /// Cuts the loop of a sum until the kernel has as many loops as it may have, or one or two less.
-/// Each opt of it must be legal or refused with a reason, and one that is legal keeps the limit and
-/// the sum.
+/// Opts that are legal for it keep the limit, and one of them, on a target without groups, the sum.
 fn check_full(draw: &mut Draw) -> Result<(), String> {
     let size = 200 + draw.below(60);
     let dtype = DType::I32;
@@ -136,12 +140,12 @@ fn check_full(draw: &mut Draw) -> Result<(), String> {
     let setting = Setting { mode: Mode::Default, target: &plain };
     let (mut root, mut cuts) = (optimizable(&tree, plain)?, Vec::new());
     let wanted = LOOPS - draw.below(3);
-    loop {
+    for count in 1..wanted {
         let list = loops(&root).map_err(text)?.list;
-        if wanted <= list.len() {
-            break;
+        if list.len() != count {
+            return Err(format!("{} loops after {cuts:?} of {size}, expected {count}", list.len()));
         }
-        let longest = (0..list.len()).max_by_key(|at| list[*at].size).expect("a loop");
+        let longest = (0..count).max_by_key(|at| list[*at].size).unwrap_or(0);
         // A part of a single iteration is no loop.
         let amount = 2 + draw.below(2) as i64;
         let opt = Opt { op: OptOp::Cut, axis: longest, amount };
@@ -156,17 +160,17 @@ fn check_full(draw: &mut Draw) -> Result<(), String> {
         let next = crate::catch(|| apply(&root, *opt, setting))?.map_err(text)?;
         let count = next.toposort().iter().filter(|node| node.op() == Op::Range).count();
         if LOOPS < count {
-            return Err(format!("{opt} for {name} gives {count} loops"));
+            return Err(format!("{opt} for {name} gives {count} loops, after {cuts:?} of {size}"));
         }
     }
     if opts.is_empty() || target.groups.is_some() {
         return Ok(());
     }
     let chosen = draw.pick(&opts);
-    let fixed = Strategy::Fixed(cuts.into_iter().chain([chosen]).collect());
+    let fixed = Strategy::Fixed(cuts.iter().copied().chain([chosen]).collect());
     let options = Options { opts: fixed, ..Options::default() };
     let kernel = crate::catch(|| lower(&tree, &target, &options, &mut Trace::default()))?
-        .map_err(|error| format!("{chosen} for {name}: {error}"))?;
+        .map_err(|error| format!("{chosen} for {name} after {cuts:?} of {size}: {error}"))?;
     let data: Vec<i64> = (0..size).map(|_| draw.below(100) as i64 - 50).collect();
     let mut memories = vec![vec![None], elements(dtype, &data)];
     gradiff_eval::linear::run(&kernel, &mut memories)?;

@@ -107,8 +107,8 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
         .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
 }
 
-/// Checks that axes that reductions of one op, directly over each other, reduce in turns are one
-/// loop: of a tree that has more axes than a kernel has loops. It is only lowered.
+/// Checks that two nested reductions by one op, whose axes alternate, become one loop. The tree has
+/// more axes than a kernel may have loops; it is lowered and does not run.
 ///
 /// # Errors
 /// The tree, which has too many loops or is refused.
@@ -141,7 +141,9 @@ pub(crate) fn check_turns(draw: &mut Draw) -> Result<(), String> {
         .map_err(|error| report(error.to_string()))?;
     let loops = kernel.uops.iter().filter(|uop| uop.op == Op::Range).count();
     let is_merged = loops <= TERMS;
-    is_merged.then_some(()).ok_or_else(|| report(format!("{loops} loops, not {TERMS},")))
+    is_merged
+        .then_some(())
+        .ok_or_else(|| report(format!("{loops} loops, expected at most {TERMS},")))
 }
 
 /// A tree that adds the sum of `f(a[i], b[i])` over i to each `f(a[p], b[q])`, where p and q are

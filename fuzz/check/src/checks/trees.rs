@@ -38,7 +38,7 @@ pub(crate) const LOOPS: usize = 64;
 const SUMS: usize = 4;
 /// Number of trees of any form for each drawn tree.
 const NESTS: usize = 2;
-/// One tree in this many is followed by one of axes that are reduced in turns.
+/// One tree in this many is followed by one of reductions whose axes alternate.
 const TURNS_ONE_IN: usize = 8;
 /// Number of damaged trees for each drawn one.
 const DAMAGED: usize = 3;

@@ -1,16 +1,16 @@
 //! Sources and facts of functions of floats that are approximated.
 
-use gradiff_corpus::{DType, Fill, Literal, Operand, Statement, ValueId, literal_bits};
+use gradiff_corpus::{DType, Literal, Operand, ValueId};
 
-use crate::fact::{self, Fact, Policy, ROUGH, power, round_or_wrap};
+use crate::fact::{Fact, Policy, ROUGH, power, round_or_wrap};
 use crate::programs::Builder;
-use crate::sources::{Need, Source};
+use crate::sources::{Need, Source, element, listed};
 use crate::{Choices, shapes};
 
 /// Largest error of a source, so that few elements of the result are undecided.
 const MAX_ERROR: f64 = 1.0 / 64.0;
 
-/// Infinities among small numbers.
+/// Infinities among small numbers: that of a sum of powers is seldom the negative one.
 pub(super) const INFINITIES: [f64; 6] =
     [f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0, -2.5, 0.5];
 
@@ -81,14 +81,10 @@ impl<C: Choices> Builder<'_, C> {
         if MAX_LISTED < count || !self.has_room(1) {
             return None;
         }
-        let bits = |number| {
-            literal_bits(dtype, &Literal::Float(number)).expect("the dtype is one of floats")
-        };
-        let fill = Fill::Explicit((0..count).map(|_| bits(self.choices.pick(numbers))).collect());
-        let facts = numbers.iter().map(|number| fact::of_literal(dtype, &Literal::Float(*number)));
-        let fact = facts.reduce(|all, fact| all.join(&fact)).expect("there are numbers");
-        let statement = Statement::Input { dtype, shape: shape.to_vec(), fill };
-        Some(self.push(statement, Fact { raw: true, ..fact }))
+        let mut drawn = || element(dtype, &Literal::Float(self.choices.pick(numbers)));
+        let elements = (0..count).map(|_| drawn()).collect();
+        let (statement, fact) = listed(dtype, shape.to_vec(), elements);
+        Some(self.push(statement, fact))
     }
 
     /// Adds a new source; `None` if it is a literal.

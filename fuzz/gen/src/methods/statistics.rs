@@ -18,7 +18,8 @@ impl<C: Choices> Builder<'_, C> {
             return None;
         }
         // Sums and powers of infinities are cases of their own.
-        let has_infinities = policy.special && self.has_room(2) && self.choices.one_in(2);
+        let is_allowed = policy.special && !self.has_focus() && self.has_room(2);
+        let has_infinities = is_allowed && self.choices.one_in(2);
         if has_infinities && let Some(dtype) = self.float_dtype() {
             let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
             let is_source = !(needs_axis && shape.is_empty());
@@ -97,8 +98,8 @@ impl<C: Choices> Builder<'_, C> {
         Some(self.push_method(Method::IsClose, vec![x, y], args, Fact::BOOL))
     }
 
-    /// Adds two sources of one type whose elements differ by nothing, by a limit that is drawn, or
-    /// by little more or less.
+    /// Adds two sources of one type, of few numbers, so that elements often differ by exactly a
+    /// limit that is drawn.
     fn near_numbers(&mut self) -> Option<[ValueId; 2]> {
         if !self.has_room(3) {
             return None;

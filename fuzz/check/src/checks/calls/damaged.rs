@@ -60,7 +60,8 @@ fn is_too_large_here(statement: &Statement) -> bool {
         _ => f64::NAN,
     };
     let [start, stop, step] = [1, 2, 3].map(|at| number(&args[at]));
-    gradiff_corpus::MAX_ELEMENTS as f64 <= (stop - start) / step
+    let limits = gradiff_corpus::MAX_ELEMENTS as f64..LARGE_ELEMENTS as f64;
+    limits.contains(&((stop - start) / step))
 }
 
 /// A legal call, or one with a single change.
@@ -150,16 +151,16 @@ const NUMBERS: [Literal; 10] = [
 /// the corpus'.
 const FARTHEST: i64 = 1000;
 
-/// The place of a float in the order of all floats from -infinity to infinity.
-fn place(number: f64) -> i128 {
+/// The ordinal of a float among all floats from -infinity to infinity; 0 for zero.
+fn ordinal(number: f64) -> i128 {
     let bits = i128::from(number.abs().to_bits());
     if number.is_sign_negative() { -bits } else { bits }
 }
 
-/// The float at a place.
-fn at_place(place: i128) -> f64 {
-    let magnitude = f64::from_bits(place.unsigned_abs() as u64);
-    if place < 0 { -magnitude } else { magnitude }
+/// The float of an ordinal.
+fn at_ordinal(ordinal: i128) -> f64 {
+    let magnitude = f64::from_bits(ordinal.unsigned_abs() as u64);
+    if ordinal < 0 { -magnitude } else { magnitude }
 }
 
 /// The statement with each argument changed: integers and numbers to both sides of each limit,
@@ -197,20 +198,28 @@ fn arguments(statement: &Statement, sources: &[TensorType]) -> Vec<Legal> {
         let with = |number: Literal| with(at, Arg::Number(number));
         let fits = |number: f64| is_legal(&with(Literal::Float(number)));
         let mut found = NUMBERS.map(with).to_vec();
+        if !fits(start) {
+            return found;
+        }
         // The last legal number before each one that is illegal, and the first illegal one.
         for far in [f64::MAX, -f64::MAX, 0.0, 1.0].into_iter().filter(|far| !fits(*far)) {
-            let (mut inside, mut outside) = (place(start), place(far));
+            let (mut inside, mut outside) = (ordinal(start), ordinal(far));
             while 1 < inside.abs_diff(outside) {
                 let middle = i128::midpoint(inside, outside);
-                *if fits(at_place(middle)) { &mut inside } else { &mut outside } = middle;
+                *if fits(at_ordinal(middle)) { &mut inside } else { &mut outside } = middle;
             }
-            found.extend([inside, outside].map(|place| with(Literal::Float(at_place(place)))));
+            let both = [inside, outside].map(at_ordinal);
+            found.extend(both.map(|number| with(Literal::Float(number))));
         }
         found
     };
     let each = |(at, arg): (usize, &Arg)| -> Vec<Legal> {
         match arg {
-            Arg::Number(Literal::Int(start)) => numbers(at, *start as f64),
+            Arg::Number(Literal::Int(start)) => {
+                let of_integers = |value: i64| Arg::Number(Literal::Int(value.into()));
+                let nearest = i64::try_from(*start).unwrap_or(i64::MAX);
+                [numbers(at, *start as f64), integers(at, nearest, &of_integers)].concat()
+            }
             Arg::Number(Literal::Float(start)) => numbers(at, *start),
             Arg::Number(Literal::Bool(_)) => NUMBERS.map(|it| with(at, Arg::Number(it))).to_vec(),
             Arg::Int(start) => integers(at, *start, &Arg::Int),

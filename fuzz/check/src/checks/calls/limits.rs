@@ -18,7 +18,7 @@ const COUNTS: [i64; 6] = [0, 0, 1, 1 << 20, 1 << 40, i64::MAX];
 /// Maximal number of elements of a buffer, as the crate's documentation promises.
 const BUFFER_MAX: i128 = 1 << 32;
 /// Shapes of about as many elements.
-const LARGE_SHAPES: [&[i64]; 9] = [
+const LARGE_SHAPES: [&[i64]; 10] = [
     &[1 << 32],
     &[1 << 16, 1 << 16],
     &[(1 << 32) - 1],
@@ -27,11 +27,13 @@ const LARGE_SHAPES: [&[i64]; 9] = [
     &[1 << 31, 3],
     &[1, 1 << 32],
     &[1 << 33],
+    &[1, 1 << 33],
     &[0, 1 << 33],
 ];
 
-/// Plans the computation of a tensor that is stored, is computed from one that is stored, or is
-/// read from a view, near the limit of buffers: it is planned if its buffers fit.
+/// Plans tensors near the limit of buffers: a view that is stored, numbers that are counted, their
+/// sum with a view, a maximum of what is stored, and one of a view. Each is planned if its buffers
+/// fit.
 pub(super) fn buffers(draw: &mut Draw) -> Result<(), String> {
     let shape = draw.pick(&LARGE_SHAPES);
     let count: i128 = shape.iter().map(|size| i128::from(*size)).product();
@@ -48,13 +50,15 @@ pub(super) fn buffers(draw: &mut Draw) -> Result<(), String> {
         }
     };
     let label = format!("a plan of kind {kind} of {shape:?}");
-    let tensor = crate::catch(made)?.map_err(|error| format!("{label}: {error}"))?;
-    // The last kind stores a part of the elements.
+    let said = |problem: String| format!("{label}: {problem}");
+    let tensor = crate::catch(made).map_err(said)?.map_err(|error| said(error.to_string()))?;
+    // The last kind stores maxima alone. Those of no elements are a constant, of which nothing is
+    // stored.
     let stored = if kind == 4 { count / i128::from(shape[0].max(1)) } else { count };
     let mut engine = Engine::new("interp").map_err(|error| error.to_string())?;
     engine.kernel.opts = Strategy::None;
     engine.beam = 0;
-    match crate::catch(|| engine.plan(&[&tensor]))? {
+    match crate::catch(|| engine.plan(&[&tensor])).map_err(said)? {
         Ok(_) if stored <= BUFFER_MAX => Ok(()),
         Err(Error::Schedule(gradiff::schedule::Error::TooLarge { .. })) if BUFFER_MAX < stored => {
             Ok(())
