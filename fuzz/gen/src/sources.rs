@@ -52,7 +52,7 @@ pub(crate) fn element(dtype: DType, literal: &Literal) -> (u64, Fact) {
 /// An input of these elements, and its fact.
 pub(crate) fn listed(dtype: DType, shape: Shape, elements: Vec<(u64, Fact)>) -> (Statement, Fact) {
     let (bits, facts): (Vec<u64>, Vec<Fact>) = elements.into_iter().unzip();
-    let joined = facts.into_iter().reduce(|all, fact| all.join(&fact));
+    let joined = facts.into_iter().reduce(|joined, fact| joined.join(&fact));
     let fact = joined.unwrap_or_else(|| Fact::exact(0.0, 0.0, 0));
     (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)
 }

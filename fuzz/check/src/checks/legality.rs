@@ -97,8 +97,8 @@ fn check_table(draw: &mut Draw) -> Result<(), String> {
                 OptOp::Overlap => is_rest && !in_groups,
                 OptOp::Cut => (1..size).contains(&amount) && !in_groups && !(sums && is_strict),
                 OptOp::Swap => {
-                    let other = amount as usize;
-                    is_loop && other < count && other != axis && !sums && !is_sum(other)
+                    let second = amount as usize;
+                    is_loop && second < count && second != axis && !sums && !is_sum(second)
                 }
                 OptOp::Local => divides && !sums && in_groups,
                 OptOp::Group | OptOp::GroupTop => divides && sums && in_groups && !is_strict,

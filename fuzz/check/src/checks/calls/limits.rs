@@ -38,7 +38,7 @@ pub(super) fn buffers(draw: &mut Draw) -> Result<(), String> {
     let shape = draw.pick(&LARGE_SHAPES);
     let count: i128 = shape.iter().map(|size| i128::from(*size)).product();
     let (kind, row) = (draw.below(5), vec![1; shape.len()]);
-    let made = || -> Result<Tensor, Error> {
+    let computed = || -> Result<Tensor, Error> {
         let element = Tensor::from_slice(&row, &[7u8])?.expand(shape)?;
         let numbers = || Tensor::arange(DType::U8, 0, 1, count as i64)?.reshape(shape);
         match kind {
@@ -51,7 +51,7 @@ pub(super) fn buffers(draw: &mut Draw) -> Result<(), String> {
     };
     let label = format!("a plan of kind {kind} of {shape:?}");
     let said = |problem: String| format!("{label}: {problem}");
-    let tensor = crate::catch(made).map_err(said)?.map_err(|error| said(error.to_string()))?;
+    let tensor = crate::catch(computed).map_err(said)?.map_err(|error| said(error.to_string()))?;
     // The last kind stores maxima alone. Those of no elements are a constant, of which nothing is
     // stored.
     let stored = if kind == 4 { count / i128::from(shape[0].max(1)) } else { count };
