@@ -175,6 +175,11 @@ impl Data {
         Some((Storage::Shared(block), start))
     }
 
+    /// Returns the offset of the bytes in the host's block, and its size in bytes.
+    pub(crate) fn position_in_block(&self) -> (usize, usize) {
+        (self.offset_bytes, self.storage.block().size_bytes())
+    }
+
     /// Returns whether any element was written.
     pub(crate) fn is_any_written(&self) -> bool {
         !matches!(self.written, Written::None)

@@ -121,6 +121,12 @@ impl Memory {
         self.size_elements
     }
 
+    /// Returns where the elements begin in the host's block that holds them, and the size of this
+    /// block, in bytes. The memory keeps the whole block, which other memories may share.
+    pub fn block(&self) -> (usize, usize) {
+        self.lock().position_in_block()
+    }
+
     /// Returns whether all elements were written.
     pub fn is_initialised(&self) -> bool {
         self.lock().is_all_written()

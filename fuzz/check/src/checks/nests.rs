@@ -146,6 +146,60 @@ pub(crate) fn check_turns(draw: &mut Draw) -> Result<(), String> {
         .ok_or_else(|| report(format!("{loops} loops, expected at most {TERMS},")))
 }
 
+/// Checks trees of about as many axes as a kernel may have loops, of which none can be merged. Those
+/// of up to so many are lowered and have their value, others are refused. The leaves are constants,
+/// so that no loop stays of which a later pass could say that it is one too many.
+///
+/// # Errors
+/// The tree, which has another value, is refused, or is not.
+pub(crate) fn check_many(draw: &mut Draw) -> Result<(), String> {
+    let count = LOOPS - 3 + draw.below(8);
+    // A view has fewer than 2^63 elements: the axes are those of two terms, which may share one.
+    let cut = count / 2 - 4 + draw.below(9);
+    let common = draw.one_in(2).then(|| draw.below(cut));
+    let second: Vec<usize> = common.into_iter().chain(cut..count).collect();
+    let mut expected = 0;
+    let terms = [(0..cut).collect(), second].map(|axes: Vec<usize>| {
+        let sizes: Vec<i64> = (0..count).map(|axis| 1 + i64::from(axes.contains(&axis))).collect();
+        let tracker = ShapeTracker::from_shape(&vec![1; count]).and_then(|one| one.expand(&sizes));
+        let tracker = tracker.expect("at most 2^41 elements");
+        let one = UOp::constant(constant(DType::I64, 1).expect("a number"));
+        let one = UOp::new(Op::View, DType::I64, [one], Arg::View(tracker));
+        let turn = draw.below(2);
+        let is_outer = |axis: &usize| Some(*axis) != common && axis % 2 == turn;
+        let (outer, inner): (Vec<usize>, Vec<usize>) = axes.into_iter().partition(is_outer);
+        let sums_inner = draw.one_in(2);
+        expected += 1i64 << if sums_inner { inner.len() } else { outer.len() };
+        let reduced = |value: UOp, is_sum: bool, axes: &[usize]| {
+            let axes: Dims = axes.iter().map(|axis| *axis as i64).collect();
+            let op = if is_sum { Op::Add } else { Op::Max };
+            UOp::new(Op::ReduceAxis, DType::I64, [value], Arg::Reduce(op, axes))
+        };
+        reduced(reduced(one, sums_inner, &inner), !sums_inner, &outer)
+    });
+    let [first, second] = terms;
+    let value = UOp::binary(Op::Add, first, second);
+    let tracker = ShapeTracker::from_shape(&vec![1; count]).expect("a single element");
+    let stored = [array(DType::I64, 0, 1), value];
+    let store = UOp::new(Op::Store, DType::Void, stored, Arg::View(tracker));
+    let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+    let (target, options) = (Target::of("plain"), Options::default());
+    let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", tree.to_text());
+    let lowered = crate::catch(|| lower(&tree, &target, &options, &mut Trace::default()));
+    match lowered.map_err(report)? {
+        Ok(kernel) if count <= LOOPS => {
+            let mut found = vec![vec![None]];
+            gradiff_eval::linear::run(&kernel, &mut found).map_err(report)?;
+            compare(&found[0], &elements(DType::I64, &[expected])).map_err(report)
+        }
+        Err(gradiff::kernel::Error::TooManyLoops(_)) if LOOPS < count => Ok(()),
+        found => {
+            let found = found.map(|kernel| kernel.to_string());
+            Err(report(format!("{count} axes that cannot be merged: {found:?},")))
+        }
+    }
+}
+
 /// A tree that adds the sum of `f(a[i], b[i])` over i to each `f(a[p], b[q])`, where p and q are
 /// axes of the output. The value may be that of the reduction if p and q are the same axis.
 fn recurring(draw: &mut Draw) -> Drawn {
@@ -622,6 +676,14 @@ mod tests {
             None => format!("{line}\n"),
         };
         short.lines().map(line).collect()
+    }
+
+    #[test]
+    fn trees_of_many_axes_are_lowered_or_refused() {
+        for seed in 0..200 {
+            check_many(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            check_turns(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
     }
 
     #[test]

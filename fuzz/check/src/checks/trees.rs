@@ -38,7 +38,7 @@ pub(crate) const LOOPS: usize = 64;
 const SUMS: usize = 4;
 /// Number of trees of any form for each drawn tree.
 const NESTS: usize = 2;
-/// One tree in this many is followed by one of reductions whose axes alternate.
+/// One tree in this many is followed by two of reductions over as many axes as kernels have loops.
 const TURNS_ONE_IN: usize = 8;
 /// Number of damaged trees for each drawn one.
 const DAMAGED: usize = 3;
@@ -136,6 +136,7 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         crate::checks::legality::check(&mut draw)?;
         if draw.one_in(TURNS_ONE_IN) {
             crate::checks::nests::check_turns(&mut draw)?;
+            crate::checks::nests::check_many(&mut draw)?;
         }
     }
     Ok(())

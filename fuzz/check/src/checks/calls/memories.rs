@@ -22,6 +22,11 @@ const LARGE: [usize; 3] = [131_071, 131_072, 140_000];
 const MEMORIES: usize = 4;
 const CHANGES: usize = 8;
 
+/// Alignment of memories in bytes, and the share of a block below which a part of it is copied, as
+/// `Memory::part` promises.
+const ALIGNMENT: usize = 64;
+const SHARED_RATIO: usize = 4;
+
 /// A memory and its model: its bytes, `None` where nothing was written.
 struct Modelled {
     memory: Memory,
@@ -45,6 +50,12 @@ impl Modelled {
         let label = format!("a memory of {count} {dtype}");
         if self.memory.size_elements() != count {
             return Err(format!("{label} claims {} elements", self.memory.size_elements()));
+        }
+        // Blocks are rounded up, by less than to twice their size if they are larger than a line.
+        let ((offset, block), size) = (self.memory.block(), self.bytes.len());
+        let is_kept = offset + size <= block && block <= (SHARED_RATIO * size).max(ALIGNMENT);
+        if !offset.is_multiple_of(ALIGNMENT) || !is_kept {
+            return Err(format!("{label} is at byte {offset} of a block of {block} bytes"));
         }
         let is_whole = self.bytes.iter().all(Option::is_some);
         if is_whole && !self.memory.is_initialised() {
