@@ -146,9 +146,9 @@ pub(crate) fn check_turns(draw: &mut Draw) -> Result<(), String> {
         .ok_or_else(|| report(format!("{loops} loops, expected at most {TERMS},")))
 }
 
-/// Checks trees of about as many axes as a kernel may have loops, of which none can be merged. Those
-/// of up to so many are lowered and have their value, others are refused. The leaves are constants,
-/// so that no loop stays of which a later pass could say that it is one too many.
+/// Checks trees of about as many axes as a kernel may have loops, none of which can be merged.
+/// Those of no more are lowered and have their value, and larger ones are refused. The leaves are
+/// constants, so that no loop is left which a later pass could refuse.
 ///
 /// # Errors
 /// The tree, which has another value, is refused, or is not.
@@ -161,10 +161,10 @@ pub(crate) fn check_many(draw: &mut Draw) -> Result<(), String> {
     let mut expected = 0;
     let terms = [(0..cut).collect(), second].map(|axes: Vec<usize>| {
         let sizes: Vec<i64> = (0..count).map(|axis| 1 + i64::from(axes.contains(&axis))).collect();
-        let tracker = ShapeTracker::from_shape(&vec![1; count]).and_then(|one| one.expand(&sizes));
+        let tracker = ShapeTracker::from_shape(&vec![1; count]).and_then(|x| x.expand(&sizes));
         let tracker = tracker.expect("at most 2^41 elements");
-        let one = UOp::constant(constant(DType::I64, 1).expect("a number"));
-        let one = UOp::new(Op::View, DType::I64, [one], Arg::View(tracker));
+        let leaf = UOp::constant(constant(DType::I64, 1).expect("a number"));
+        let leaf = UOp::new(Op::View, DType::I64, [leaf], Arg::View(tracker));
         let turn = draw.below(2);
         let is_outer = |axis: &usize| Some(*axis) != common && axis % 2 == turn;
         let (outer, inner): (Vec<usize>, Vec<usize>) = axes.into_iter().partition(is_outer);
@@ -175,7 +175,7 @@ pub(crate) fn check_many(draw: &mut Draw) -> Result<(), String> {
             let op = if is_sum { Op::Add } else { Op::Max };
             UOp::new(Op::ReduceAxis, DType::I64, [value], Arg::Reduce(op, axes))
         };
-        reduced(reduced(one, sums_inner, &inner), !sums_inner, &outer)
+        reduced(reduced(leaf, sums_inner, &inner), !sums_inner, &outer)
     });
     let [first, second] = terms;
     let value = UOp::binary(Op::Add, first, second);
