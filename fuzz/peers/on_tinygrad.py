@@ -93,8 +93,6 @@ class TinyGrad(Adapter):
     if Device.DEFAULT == "PYTHON" and sys.version_info < (3, 12):
         # Its memory is a memoryview, which has no 16-bit floats there.
         DTYPES.pop("f16")
-    # The device PYTHON takes some 10 us for each operation on an element.
-    MAX_ELEMENTS = 1024 if Device.DEFAULT == "PYTHON" else None
     # A script runs on the device that tinygrad chooses if that is as good.
     PRELUDE = ("" if DEVICE == "CPU" else f"import os; os.environ.update({VARIABLES})\n") + ((
         "from tinygrad import Tensor, dtypes\n"

@@ -52,8 +52,6 @@ class Adapter:
     SUBNORMALS = True
     # False if the division of an integer by zero may give anything.
     ZERO_DIVISORS = True
-    # The elements that a value may have, if larger ones would take too long.
-    MAX_ELEMENTS = None
     # Further requests that it answers, and their functions.
     REQUESTS = {}
     # The functions that write scripts of other cases than programs, by a key that these cases have.
@@ -237,7 +235,6 @@ def serve(adapter):
             send({"gradiff": 1, "name": adapter.NAME, "ops": ops,
                   "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
                   "subnormals": adapter.SUBNORMALS, "zero_divisors": adapter.ZERO_DIVISORS,
-                  "max_elements": adapter.MAX_ELEMENTS,
                   "requests": ["run", "script", *adapter.REQUESTS]})
         else:
             send(answer(adapter, request))

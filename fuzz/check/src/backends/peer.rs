@@ -211,8 +211,6 @@ struct Greeting {
     /// The operations and dtypes that it has; `None` for all.
     ops: Option<Vec<String>>,
     dtypes: Option<Vec<String>>,
-    /// The elements that a value may have; `None` for any number.
-    max_elements: Option<u64>,
     zero_signs: bool,
     subnormals: bool,
     zero_divisors: bool,
@@ -351,7 +349,7 @@ impl Backend for Peer {
     }
 
     fn supports(&self, program: &Program) -> Option<String> {
-        let Greeting { ops, dtypes, max_elements, .. } = &self.greeting;
+        let Greeting { ops, dtypes, .. } = &self.greeting;
         let ops_of = program.statements.iter().map(gradiff_corpus::name);
         let missing_op = |names: &Vec<String>| {
             ops_of.clone().find(|name| !names.iter().any(|known| known == name))
@@ -361,11 +359,8 @@ impl Backend for Peer {
         let missing = ops.as_ref().and_then(missing_op).or_else(|| {
             let names = dtypes.as_ref()?;
             dtypes_of.find(|name| !names.iter().any(|known| known == name))
-        });
-        let largest = types.iter().map(|of| of.count() as u64).max();
-        let limit = max_elements.filter(|limit| Some(*limit) < largest);
-        let is_larger = |limit| format!("it takes no value of more than {limit} elements");
-        missing.map(|name| format!("it has no {name}")).or_else(|| limit.map(is_larger))
+        })?;
+        Some(format!("it has no {missing}"))
     }
 
     /// No framework promises the bits of a NaN.
@@ -443,18 +438,11 @@ fn greeting(answer: &Value, command: &str) -> Result<Greeting, String> {
         Value::Bool(flag) => Ok(*flag),
         value => Err(format!("{key} is neither true nor false: {}", cut(&value.to_string()))),
     };
-    let max_elements = match &answer["max_elements"] {
-        Value::Null => None,
-        value => Some(value.as_u64().ok_or_else(|| {
-            format!("max_elements is no number of elements: {}", cut(&value.to_string()))
-        })?),
-    };
     let is_op = |name: &str| gradiff_corpus::names().any(|known| known == name);
     Ok(Greeting {
         name: answer["name"].as_str().map_or_else(|| command.to_string(), cut),
         ops: names("ops", &is_op)?,
         dtypes: names("dtypes", &|name| DType::from_name(name).is_some())?,
-        max_elements,
         zero_signs: flag("zero_signs")?,
         subnormals: flag("subnormals")?,
         zero_divisors: flag("zero_divisors")?,
