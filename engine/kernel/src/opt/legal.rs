@@ -51,7 +51,7 @@ fn check_opt(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String
             ensure(size % amount == 0, || format!("{size} is not a multiple of {amount}"))?;
             stage::check(loops, info, amount, setting)
         }
-        OptOp::PadTo => check_padding(info.size, amount),
+        OptOp::PadTo => check_padding(info, amount),
         OptOp::Overlap => check_overlap(loops, info, amount, setting),
         _ => check_split(loops, info, Opt { amount, ..opt }, setting),
     }
@@ -90,8 +90,9 @@ fn check_cut(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Resu
     loops.check_loop_count(1)
 }
 
-fn check_padding(size: i64, amount: i64) -> Result<(), String> {
-    let padded = padded_size(size, amount);
+fn check_padding(info: &Loop, amount: i64) -> Result<(), String> {
+    let (size, padded) = (info.size, padded_size(info.size, amount));
+    check_end(info, padded)?;
     ensure(padded != size, || format!("{size} is a multiple of {amount}"))?;
     ensure(padded / 4 < size, || {
         format!("{size} iterations padded to {padded}, which is 4 times as many or more")
@@ -108,9 +109,17 @@ fn check_overlap(
     ensure(setting.target.groups.is_none(), || "the device has groups".to_owned())?;
     ensure(is_output != is_reduced, || "overlap takes an output or a reduced loop".to_owned())?;
     ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;
+    check_end(info, padded_size(size, amount))?;
     ensure(amount < size && size % amount != 0, || {
         format!("{size} iterations are not more than {amount}, or a multiple of it")
     })
+}
+
+/// Checks that a loop of so many iterations can have a counter of the same type.
+fn check_end(info: &Loop, size: i64) -> Result<(), String> {
+    let dtype = info.range.dtype();
+    let fits = dtype.int_range().is_some_and(|(_, max)| i128::from(size) <= max);
+    ensure(fits, || format!("{size} iterations, which {dtype} does not hold"))
 }
 
 /// Checks an opt that splits the loop into two, one of them of `opt.amount` iterations.

@@ -2,13 +2,16 @@
 
 use crate::common::linear;
 use crate::common::random::{exp2_times_its_sum, global, load, plain, reduce, sink};
+use crate::tensor_cores::lowered as before_opts;
 use gradiff_eval::kernel::interpret;
 use gradiff_graph::target::Vectors;
 use gradiff_graph::{
     Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, Target, UOp,
 };
 use gradiff_kernel::passes::{LINEAR_PASSES, LINEARIZE, PASSES};
-use gradiff_kernel::{Error, Options, Strategy, lower, name, stages};
+use gradiff_kernel::{
+    Error, Opt, OptOp, Options, Setting, Strategy, check, loops, lower, name, stages,
+};
 use gradiff_rewrite::{Mode, Trace};
 use gradiff_view::ShapeTracker;
 
@@ -157,6 +160,23 @@ fn narrow_loops_are_32_bits_unless_they_count_further() {
     // Merged to one axis of 2^32 and 2^40: a counter that must be wide.
     check(&[1 << 16, 1 << 16], DType::I64, true);
     check(&[1 << 20, 1 << 20], DType::I64, true);
+}
+
+#[test]
+fn opts_that_round_the_largest_narrow_loop_up_are_refused() {
+    // One iteration less than i32 holds, so that none can be added, and three less.
+    for (size, is_legal) in [((1i64 << 31) - 1, false), ((1 << 31) - 5, true)] {
+        let tracker = plain(&[1]).expand(&[size]).expect("an expansion");
+        let root = before_opts(&sink(load(DType::F32, 1, 1, tracker), &[size]));
+        let loops = loops(&root).expect("a kernel");
+        for op in [OptOp::PadTo, OptOp::Overlap] {
+            let opt = Opt { op, axis: 0, amount: 4 };
+            let target = Target::default();
+            let setting = Setting { mode: Mode::Default, target: &target };
+            let answer = check(&loops, opt, setting);
+            assert_eq!(answer.is_ok(), is_legal, "{opt} of {size}: {answer:?}");
+        }
+    }
 }
 
 #[test]

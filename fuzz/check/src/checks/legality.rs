@@ -37,13 +37,26 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
+fn tracker(sizes: [usize; 3]) -> ShapeTracker {
+    ShapeTracker::from_shape(&sizes.map(|size| size as i64)).expect("small sizes")
+}
+
 /// The kernel tree `out[a, b] = sum over c of x[b, c, a]`, of which no two loops can be merged.
 fn sums([a, b, c]: [usize; 3], dtype: DType) -> UOp {
-    let tracker = |sizes: [usize; 3]| {
-        ShapeTracker::from_shape(&sizes.map(|size| size as i64)).expect("small sizes")
-    };
     let permuted = tracker([b, c, a]).permute(&[2, 0, 1]).expect("three axes");
-    let load = UOp::new(Op::Load, dtype, [array(dtype, 1, a * b * c)], Arg::View(permuted));
+    sums_of(permuted, a * b * c, [a, b], dtype)
+}
+
+/// The kernel tree `out[a, b] = sum over c of x[b, c]`, whose iterations of `a` load the same.
+fn shared_sums([a, b, c]: [usize; 3], dtype: DType) -> UOp {
+    let sizes = [a, b, c].map(|size| size as i64);
+    let expanded = tracker([1, b, c]).expand(&sizes).expect("an axis of one element");
+    sums_of(expanded, b * c, [a, b], dtype)
+}
+
+/// The kernel tree of the sums over the last axis of a view of an array with so many elements.
+fn sums_of(view: ShapeTracker, count: usize, [a, b]: [usize; 2], dtype: DType) -> UOp {
+    let load = UOp::new(Op::Load, dtype, [array(dtype, 1, count)], Arg::View(view));
     let reduce = Arg::Reduce(Op::Add, Dims::from_slice(&[2]));
     let sum = UOp::new(Op::ReduceAxis, dtype, [load], reduce);
     let stored = [array(dtype, 0, a * b), sum];
@@ -129,6 +142,75 @@ fn check_table(draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the legality of `stage` for sums whose threads load the same elements, or different ones,
+/// and what a kernel with it computes.
+///
+/// # Errors
+/// The opt that is legal and must not be, or the other way round; a wrong sum.
+pub(crate) fn check_stage(draw: &mut Draw) -> Result<(), String> {
+    check_staged(draw).map_err(|problem| format!("{PREFIX}: stage: {problem}"))
+}
+
+fn check_staged(draw: &mut Draw) -> Result<(), String> {
+    // The sizes differ, so that they identify the loops.
+    let (a, b) = draw.pick(&[(2, 3), (3, 2), (5, 3), (7, 2), (2, 7)]);
+    let c = draw.pick(&[4, 6, 8, 9, 12, 16]);
+    let sizes = [a, b, c];
+    let dtype = draw.pick(&[DType::I32, DType::F32, DType::I16]);
+    let tree = shared_sums(sizes, dtype);
+    let name = draw.pick(&["groups", "opencl", "cuda"]);
+    let target = Target::of(name);
+    let mode = draw.pick(&[Mode::Default, Mode::Strict]);
+    let setting = Setting { mode, target: &target };
+    let text = |error: gradiff::kernel::Error| error.to_string();
+    let mut root = optimizable(&tree, target)?;
+    let axis_of = |root: &UOp, wanted: usize| {
+        let list = loops(root).map_err(text)?.list;
+        let found = list.iter().position(|info| info.size == wanted as i64);
+        found.ok_or_else(|| format!("no loop of {wanted} in {sizes:?}"))
+    };
+    // Without threads, or where each loads its own elements, nothing is shared.
+    let threads = draw.pick(&[Some(a), Some(a), Some(b), None]);
+    let mut opts = Vec::new();
+    if let Some(size) = threads {
+        let opt = Opt { op: OptOp::Local, axis: axis_of(&root, size)?, amount: 0 };
+        check_opt(&loops(&root).map_err(text)?, opt, setting)?;
+        root = crate::catch(|| apply(&root, opt, setting))?.map_err(text)?;
+        opts.push(opt);
+    }
+    let (summed, found) = (axis_of(&root, c)?, loops(&root).map_err(text)?);
+    let mut stages = Vec::new();
+    for axis in 0..=found.list.len() {
+        for amount in AMOUNTS {
+            let divides = amount == 0 || 2 <= amount && c as i64 % amount == 0;
+            let expected = threads == Some(a) && axis == summed && divides;
+            let opt = Opt { op: OptOp::Stage, axis, amount };
+            let answer = crate::catch(|| check_opt(&found, opt, setting))?;
+            if answer.is_ok() != expected {
+                return Err(format!("{opt} after {opts:?} of {sizes:?} for {name}: {answer:?}"));
+            }
+            stages.extend(expected.then_some(opt));
+        }
+    }
+    if stages.is_empty() {
+        return Ok(());
+    }
+    opts.push(draw.pick(&stages));
+    let mut options = Options { opts: Strategy::Fixed(opts.clone()), ..Options::default() };
+    options.rewrite.mode = mode;
+    let kernel = crate::catch(|| lower(&tree, &target, &options, &mut Trace::default()))?
+        .map_err(|error| format!("{opts:?} for {name} of {sizes:?}: {error}"))?;
+    let data: Vec<i64> = (0..b * c).map(|_| draw.below(100) as i64 - 50).collect();
+    let mut memories = vec![vec![None; a * b], elements(dtype, &data)];
+    gradiff_eval::linear::run(&kernel, &mut memories)?;
+    let rows: Vec<i64> = data.chunks(c).map(|row| row.iter().sum()).collect();
+    let expected = elements(dtype, &rows.repeat(a));
+    let is_right = memories[0] == expected;
+    is_right.then_some(()).ok_or_else(|| {
+        format!("{opts:?} for {name}: the sums are {:?}, expected {expected:?}", memories[0])
+    })
+}
+
 /// Cuts the loop of a sum until the kernel has as many loops as it may have, or one or two less.
 /// Opts that are legal for it keep the limit, and one of them, on a target without groups, the sum.
 fn check_full(draw: &mut Draw) -> Result<(), String> {
@@ -189,6 +271,13 @@ mod tests {
     fn the_table_holds() {
         for seed in 0..400 {
             check_table(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    #[test]
+    fn stage_is_legal_where_threads_share_elements() {
+        for seed in 0..200 {
+            check_staged(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         }
     }
 

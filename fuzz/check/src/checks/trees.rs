@@ -138,6 +138,8 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
             crate::checks::nests::check_turns(&mut draw)?;
             crate::checks::nests::check_many(&mut draw)?;
         }
+        crate::checks::legality::check_stage(&mut draw)?;
+        crate::checks::gathers::check_undefined(&mut draw)?;
     }
     Ok(())
 }

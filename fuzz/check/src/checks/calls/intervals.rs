@@ -70,8 +70,12 @@ fn interval(draw: &mut Draw) -> Result<(), String> {
         let operands: Option<Vec<Constant>> =
             [left, right].into_iter().map(|value| scalar::int(dtype, value)).collect();
         let value = operands.and_then(|operands| scalar::evaluate(op, to, &operands));
-        // Undefined values are in no interval.
-        let Some(value) = value.and_then(scalar::to_int) else { continue };
+        let Some(value) = value.and_then(scalar::to_int) else {
+            return Err(format!(
+                "{op} of {dtype} in {x:?} and {y:?} is said to be in {found:?}, but of {left} and \
+                 {right} it is undefined"
+            ));
+        };
         if value < found.0 || found.1 < value {
             return Err(format!(
                 "{op} of {dtype} in {x:?} and {y:?} is said to be in {found:?}, but of {left} and \
