@@ -3,6 +3,10 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
 use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
 fn numbered(shape: &[i64]) -> Tensor {
@@ -157,6 +161,111 @@ fn an_engine_computes_assigned_tensors() {
             assert!((0..5).contains(&ints(&x)[0]));
         }
     });
+}
+
+/// Runs an action in a thread, and fails if it does not end.
+fn ends(action: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        action();
+        // The receiver is gone if it has waited too long.
+        let _ = sender.send(());
+    });
+    match receiver.recv_timeout(Duration::from_secs(120)) {
+        Err(RecvTimeoutError::Timeout) => panic!("the threads wait for each other"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+#[test]
+fn an_assignment_while_another_thread_reads_stays() {
+    for delay in 0..40 {
+        let size = 120;
+        let x = numbered(&[size, size]).to("interp").unwrap();
+        let x = x.matmul(&x).unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| ints(&x));
+            std::thread::sleep(Duration::from_millis(delay));
+            x.assign(5).unwrap();
+            // The elements before the assignment, or after it.
+            let read = reader.join().unwrap();
+            assert!(read[0] == 5 || read[0] != read[1], "{:?}", &read[..2]);
+        });
+        assert!(ints(&x).iter().all(|element| *element == 5), "after {delay} ms");
+    }
+}
+
+#[test]
+fn a_read_while_another_thread_assigns_what_is_not_computed_ends() {
+    let x = numbered(&[3]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                x.assign(x.add(1).unwrap()).unwrap();
+                x.realize().unwrap();
+            }
+        });
+        for _ in 0..200 {
+            let read = ints(&x);
+            assert_eq!((read[1] - read[0], read[2] - read[0]), (1, 2), "{read:?}");
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn assignments_of_threads_to_parts_all_stay() {
+    for _ in 0..20 {
+        let x = numbered(&[8]);
+        std::thread::scope(|scope| {
+            for at in 0..8 {
+                let x = &x;
+                scope.spawn(move || match at % 2 {
+                    0 => x.assign_slice(&[(at, at + 1, 1)], 100 + at).map(drop).unwrap(),
+                    _ => x.set(numbered(&[1]).add(at).unwrap(), 100 + at).map(drop).unwrap(),
+                });
+            }
+        });
+        assert_eq!(ints(&x), (100..108).collect::<Vec<i32>>());
+    }
+}
+
+#[test]
+fn threads_that_train_do_not_wait_for_each_other() {
+    ends(|| {
+        let w = Tensor::from_slice(&[1], &[1.0f32]).unwrap().requires_grad_(true).unwrap();
+        let double = w.mul(2).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::SeqCst) {
+                        w.add(&double).unwrap().requires_grad();
+                    }
+                });
+            }
+            for number in 0..100_000 {
+                w.assign(f64::from(number)).unwrap();
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+    });
+}
+
+#[test]
+fn gradients_of_threads_are_added() {
+    let w = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap().requires_grad_(true).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    w.mul(3).unwrap().sum(..).unwrap().backward().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(w.grad().unwrap().to_text().unwrap(), "[300.0, 300.0]");
 }
 
 #[test]

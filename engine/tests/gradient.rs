@@ -348,6 +348,79 @@ fn backward_keeps_gradients_of_parameters() {
 
 /// Values that are computed on the way, by reads or by an engine, pass the same gradients.
 #[test]
+fn many_equal_halves_share_a_gradient() {
+    let x = Tensor::zeros(DType::F16, &[70_000]).unwrap().contiguous().to("jit").unwrap();
+    let index = indices(&[70_000], &[0; 70_000]);
+    let first = Tensor::zeros(DType::F16, &[1]).unwrap().contiguous().to("jit").unwrap();
+    let image = x.reshape(&[1, 70_000]).unwrap();
+    let extremes = [
+        x.max(keepdim(0)),
+        x.min(keepdim(0)),
+        image.max_pool2d(&Pool::new([1, 70_000])),
+        first.scatter_amax(&index, &x, 0),
+    ];
+    for extreme in extremes {
+        let found = floats(&sum(&extreme.unwrap()).gradient(&[&x]).unwrap()[0]);
+        let is_share = |share: &f64| (share * 70_000.0 - 1.0).abs() < 1e-2;
+        assert!(found.iter().all(is_share), "{}", found[0]);
+    }
+}
+
+#[test]
+fn gradients_are_tensors_of_their_own() {
+    let a = data(&[1], &[2.0]).requires_grad_(true).unwrap();
+    let b = data(&[1], &[3.0]).requires_grad_(true).unwrap();
+    let weights = data(&[1], &[4.0]);
+    let y = a.add(&b).unwrap();
+    y.backward_by(&weights).unwrap();
+    a.grad().unwrap().assign(0.0).unwrap();
+    assert_eq!((floats(&b.grad().unwrap()), floats(&weights)), (vec![4.0], vec![4.0]));
+    let found = y.gradient_by(&weights, &[&a, &b]).unwrap();
+    found[0].assign(1.0).unwrap();
+    assert_eq!((floats(&found[1]), floats(&weights)), (vec![4.0], vec![4.0]));
+}
+
+#[test]
+fn values_of_a_tensor_that_requires_no_gradient_have_none_of_it() {
+    for is_computed in [false, true] {
+        let w = data(&[1], &[2.0]).requires_grad_(true).unwrap();
+        let early = sum(&w.mul(&w).unwrap());
+        w.requires_grad_(false).unwrap();
+        let frozen = sum(&w.mul(5).unwrap());
+        assert_eq!(frozen.requires_grad(), None);
+        if is_computed {
+            frozen.realize().unwrap();
+        }
+        w.requires_grad_(true).unwrap();
+        assert!(frozen.backward().is_err());
+        let late = sum(&w.mul(3).unwrap());
+        late.backward().unwrap();
+        assert_eq!(floats(&w.grad().unwrap()), [3.0]);
+        // What was made before belongs to the same tensor.
+        early.backward().unwrap();
+        assert_eq!(floats(&w.grad().unwrap()), [7.0]);
+        w.assign(1.0).unwrap();
+        assert_eq!(w.requires_grad(), Some(true));
+        w.zero_grad();
+        sum(&w.mul(&w).unwrap()).backward().unwrap();
+        assert_eq!(floats(&w.grad().unwrap()), [2.0]);
+    }
+}
+
+#[test]
+fn results_without_elements_have_gradients() {
+    let x = data(&[2], &[1.0, 2.0]).requires_grad_(true).unwrap();
+    let results = [x.repeat(&[0]), x.repeat(&[3, 0]), x.unfold(0, 0, 1)];
+    for result in results {
+        let result = result.unwrap();
+        assert_eq!(result.size_elements(), 0);
+        x.zero_grad();
+        sum(&result).backward().unwrap();
+        assert_eq!(floats(&x.grad().unwrap()), [0.0, 0.0]);
+    }
+}
+
+#[test]
 fn gradients_flow_through_computed_values() {
     let w = data(&[2], &[1.0, 2.0]).requires_grad_(true).unwrap();
     let square = w.mul(&w).unwrap();

@@ -75,6 +75,15 @@ fn axes_are_removed_added_and_left() {
     check(x.get((0, .., 1..=2)), "[[1, 2], [5, 6], [9, 10]]");
     check(x.get((0, 0, stepped(.., -1))), "[3, 2, 1, 0]");
     check(x.get((0, stepped(-1.., -2), 0)), "[8, 0]");
+    let down = |first: i64, last: i64| x.get((0, 0, stepped(first..=last, -1)));
+    check(down(3, 1), "[3, 2, 1]");
+    check(down(3, 0), "[3, 2, 1, 0]");
+    check(down(-1, -3), "[3, 2, 1]");
+    check(down(i64::MAX, i64::MIN), "[3, 2, 1, 0]");
+    check(x.get((0, 0, stepped(..=0, -2))), "[3, 1]");
+    check(x.get((0, 0, stepped(1..=3, 2))), "[1, 3]");
+    check(x.get((0, 0, stepped(..=-1, 3))), "[0, 3]");
+    check(x.get((0, 0, stepped(1..3, -1))), "[]");
     assert_eq!(x.get((NewAxis, 0, NewAxis, Ellipsis, NewAxis)).unwrap().shape(), [1, 1, 3, 4, 1]);
     assert_eq!(x.get((0, 1, 2, Ellipsis, NewAxis)).unwrap().shape(), [1]);
     assert_eq!(x.get((.., 5.., ..)).unwrap().shape(), [2, 0, 4]);
@@ -193,4 +202,16 @@ fn masks_select_on_any_device() -> Result<(), Error> {
         assert_eq!(ones.get(mask.to(device)?)?.device()?, device);
     }
     Ok(())
+}
+
+#[test]
+fn selections_of_more_elements_than_32_bits_count_end() {
+    let x = Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0]).unwrap();
+    let mask = Tensor::from_slice(&[3], &[true, true, false]).unwrap();
+    let first = 2_900_000_000;
+    let part = |x: Tensor| x.shrink(&[(first, first + 1)]).unwrap();
+    let wide = x.masked_select_sized(&mask, 3_000_000_000).unwrap();
+    check(Ok(part(wide)), "[0.0]");
+    let wide = mask.nonzero_sized(3_000_000_000, -7).unwrap();
+    check(Ok(part(wide.reshape(&[3_000_000_000]).unwrap())), "[-7]");
 }

@@ -650,6 +650,31 @@ fn contents(model: &impl State) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
+fn halves_have_norms_and_variances_beyond_their_range() {
+    // The sum of squares is 4 * 300^2 * 64, and the variance 300^2.
+    let wide = |value: f64| Tensor::full(DType::F16, &[256], value).unwrap().contiguous();
+    let _training = Tensor::train(true);
+    for kind in ["LAMB", "LARS"] {
+        let w = wide(300.0).to("jit").unwrap().requires_grad_(true).unwrap();
+        w.mul(wide(1.0).to("jit").unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+        let mut optimizer: Box<dyn Optimizer> = match kind {
+            "LAMB" => Box::new(LAMB::new([w.clone()], 0.1).unwrap()),
+            _ => Box::new(LARS::new([w.clone()], 10.0).unwrap()),
+        };
+        optimizer.step().unwrap();
+        let found = floats(&w);
+        assert!(found.iter().all(|x| 0.0 < *x && *x < 300.0), "{kind}: {}", found[0]);
+    }
+    let rows: Vec<f64> = (0..64).map(|at| if at % 2 == 0 { 300.0 } else { -300.0 }).collect();
+    let x = data(&[64, 1], &rows).cast(DType::F16).unwrap();
+    let norm = BatchNorm::new(1).unwrap().momentum(1.0);
+    let y = floats(&norm.forward(&x).unwrap());
+    assert!(y.iter().zip(&rows).all(|(y, x)| (y * x.signum() - 1.0).abs() < 1e-2), "{}", y[0]);
+    let found = floats(norm.running_var.as_ref().unwrap())[0];
+    assert!((found / (300.0 * 300.0 * 64.0 / 63.0) - 1.0).abs() < 1e-2, "{found}");
+}
+
+#[test]
 fn state_dicts_pass_through_files() {
     let (first, second) = (Net::new(), Net::new());
     let names: Vec<String> = get_state_dict(&first).into_keys().collect();
@@ -889,6 +914,9 @@ fn mistakes_are_errors_that_say_why() {
     assert!(StepLR::new(&optimizer, 0, 0.1).is_err());
     assert!(CosineAnnealingLR::new(&optimizer, 0, 0.1).is_err());
     assert!(OneCycleLR::new(&mut optimizer, 1.0, 10.0, 10.0, 6, 1.0).is_err());
+    for (max, div, last) in [(1.0, 10.0, 0.0), (1.0, 10.0, -1.0), (-8.0, -8.0, 1.0)] {
+        assert!(OneCycleLR::new(&mut optimizer, max, div, last, 6, 0.5).is_err());
+    }
 }
 
 #[test]

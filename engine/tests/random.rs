@@ -346,6 +346,38 @@ fn integers_of_all_ranges_are_in_them_and_all_occur() {
 }
 
 #[test]
+fn dropout_of_everything_has_gradients() {
+    let _training = Tensor::train(true);
+    for (dtype, p) in [(DType::F32, 1.0), (DType::F16, 1.0), (DType::F16, 0.99999)] {
+        let x = Tensor::ones(dtype, &[4]).unwrap().to("interp").unwrap();
+        let x = x.requires_grad_(true).unwrap();
+        let y = x.dropout(p).unwrap();
+        y.sum(..).unwrap().backward().unwrap();
+        assert_eq!(y.to_text().unwrap(), "[0.0, 0.0, 0.0, 0.0]");
+        assert_eq!(x.grad().unwrap().to_text().unwrap(), "[0.0, 0.0, 0.0, 0.0]", "{dtype} {p}");
+    }
+}
+
+#[test]
+fn extreme_weights_have_their_proportions() {
+    let check = |weights: Tensor| {
+        let drawn = weights.to("interp").unwrap().multinomial(2000, true).unwrap();
+        let drawn: Vec<i32> = drawn.to_vec().unwrap();
+        let count = drawn.iter().filter(|category| **category == 1).count();
+        assert!((850..1150).contains(&count), "{count} of 2000 for {weights:?}");
+        assert!(drawn.iter().all(|category| (0..2).contains(category)));
+    };
+    check(Tensor::from_slice(&[2], &[2_000_000_000i32; 2]).unwrap());
+    check(Tensor::from_slice(&[2], &[u64::MAX; 2]).unwrap());
+    for weight in [1e-300, 1e300, f64::MAX, 1e-50, 3.0] {
+        check(Tensor::from_slice(&[2], &[weight; 2]).unwrap());
+    }
+    for weight in [1e-45f32, 1e-40, f32::MAX, 1e-20, 1e20] {
+        check(Tensor::from_slice(&[2], &[weight; 2]).unwrap());
+    }
+}
+
+#[test]
 fn dropout_is_off_unless_the_thread_trains() {
     let x = Tensor::ones(DType::F32, &[100]).unwrap();
     assert_eq!(x.dropout(0.5).unwrap().uop(), x.uop());

@@ -477,3 +477,30 @@ fn hashes_are_those_of_hashlib() {
         "6b4e03423667dbb73b6e15454f0eb1abd4597f9a1b078e3f5b5a6bc7"
     );
 }
+
+#[test]
+fn steps_that_are_subnormal_have_all_digits() {
+    let check = |x: Tensor, step: f64, start: f64| {
+        for device in ["interp", "jit", "c"] {
+            let x = x.cast(DType::F64).unwrap().to(device).unwrap();
+            for (index, found) in x.to_vec::<f64>().unwrap().into_iter().enumerate() {
+                let expected = start + index as f64 * step;
+                let error = (found - expected).abs();
+                let bound = 4.0 * f64::from(f32::EPSILON) * expected.abs() + 1.5e-45;
+                assert!(error <= bound, "{device}, {index}: {found:e}, not {expected:e}");
+            }
+        }
+    };
+    let linspace = |start: f64, stop: f64, count: i64| {
+        let x = Tensor::linspace(DType::F32, start, stop, count).unwrap();
+        check(x, (stop - start) / (count - 1) as f64, start);
+    };
+    linspace(0.0, 1e-36, 65_537);
+    linspace(1e-40, -3e-40, 7);
+    check(Tensor::arange_float(DType::F32, 0.0, 1e-40, 1e-43).unwrap(), 1e-43, 0.0);
+    let x = Tensor::linspace(DType::F64, 0.0, 1e-305, 1001).unwrap().to("jit").unwrap();
+    for (index, found) in x.to_vec::<f64>().unwrap().into_iter().enumerate() {
+        let expected = index as f64 / 1000.0 * 1e-305;
+        assert!((found - expected).abs() <= 4.0 * f64::EPSILON * expected, "{index}: {found:e}");
+    }
+}

@@ -151,7 +151,11 @@ impl BatchNorm {
 impl Module for BatchNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         check_channels("BatchNorm", x, self.size)?;
-        let wide = |y: &Tensor| per_channel(y, x.rank());
+        let parameters = [&self.weight, &self.bias];
+        let is_narrow = parameters.iter().copied().flatten().all(|y| y.dtype() == x.dtype());
+        // Squares and sums of halves soon exceed their range.
+        let (dtype, x) = (x.dtype(), x.cast(x.dtype().accumulator())?);
+        let wide = |y: &Tensor| per_channel(y, x.rank())?.cast(x.dtype());
         let (mean, variance) = match (&self.running_mean, &self.running_var) {
             (Some(mean), Some(variance)) if !Tensor::is_training() => {
                 (wide(mean)?, wide(variance)?)
@@ -169,13 +173,13 @@ impl Module for BatchNorm {
             }
         };
         let scale = variance.add(self.eps)?.rsqrt()?;
-        let weight = self.weight.as_ref().map(wide).transpose()?;
-        let bias = self.bias.as_ref().map(wide).transpose()?;
-        let scale = match weight {
+        let [weight, bias] = parameters.map(|y| y.as_ref().map(wide).transpose());
+        let scale = match weight? {
             Some(weight) => scale.mul(weight)?,
             None => scale,
         };
-        affine(x.sub(&mean)?, Some(&scale), bias.as_ref())
+        let y = affine(x.sub(&mean)?, Some(&scale), bias?.as_ref())?;
+        if is_narrow { y.cast(dtype) } else { Ok(y) }
     }
 }
 

@@ -276,11 +276,7 @@ pub fn load_state_dict(
     }
     let mut moved = Vec::with_capacity(values.len());
     for (part, value) in values {
-        let value = match value.requires_grad() {
-            Some(true) => value.detach(),
-            _ => value.clone(),
-        };
-        moved.push((part, value.reshape(part.shape())?.to(part.device()?)?));
+        moved.push((part, value.detach().reshape(part.shape())?.to(part.device()?)?));
     }
     realize(&moved.iter().map(|(_, value)| value).collect::<Vec<_>>())?;
     for (part, value) in &moved {

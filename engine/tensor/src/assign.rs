@@ -33,7 +33,7 @@ impl Tensor {
     /// depends on a parameter.
     pub fn assign(&self, value: impl Into<Operand>) -> Result<Tensor, Error> {
         let value = self.assigned("assign", value.into(), self.shape())?;
-        self.replace_node(value.uop());
+        self.update(|_| Ok(value.clone()))?;
         Ok(self.clone())
     }
 
@@ -73,7 +73,7 @@ impl Tensor {
             mask = mask.spread_along(axis, steps, size)?;
             spread = spread.spread_along(axis, steps, size)?;
         }
-        self.replace_node(mask.where_(&spread, self)?.uop());
+        self.update(|current| mask.where_(&spread, current))?;
         Ok(self.clone())
     }
 

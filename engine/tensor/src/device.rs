@@ -88,6 +88,11 @@ impl Tensor {
 /// If a device cannot be opened, tensors on different devices are operands of an op, or the tensors
 /// cannot be scheduled, compiled or run. They are unchanged then.
 pub fn realize(tensors: &[&Tensor]) -> Result<(), Error> {
+    computed(tensors).map(drop)
+}
+
+/// Computes tensors as [`realize`] does. Returns the buffers, reshaped or not, and constants.
+pub(crate) fn computed(tensors: &[&Tensor]) -> Result<Vec<UOp>, Error> {
     let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
     let mut parts = Parts::new(&nodes, name_of)?;
     while let Some(part) = parts.take() {
@@ -97,8 +102,9 @@ pub fn realize(tensors: &[&Tensor]) -> Result<(), Error> {
         };
         parts.finish(part, results, copy)?;
     }
-    rebind(tensors, parts.outputs());
-    Ok(())
+    let outputs = parts.outputs();
+    rebind(tensors, &nodes, &outputs);
+    Ok(outputs)
 }
 
 /// Returns the results of nodes that are all in buffers already, or constants, so that no device is

@@ -138,7 +138,7 @@ impl Engine {
     pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
         let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
         let (plan, outputs) = self.prepare(&nodes)?;
-        rebind(tensors, outputs);
+        rebind(tensors, &nodes, &outputs);
         Ok(plan)
     }
 
@@ -249,7 +249,7 @@ impl Engine {
     /// Those of `plan`, `compile` and `run`; the tensors are unchanged then.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
         let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
-        rebind(tensors, self.compute(&nodes)?);
+        rebind(tensors, &nodes, &self.compute(&nodes)?);
         Ok(())
     }
 

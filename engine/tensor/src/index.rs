@@ -1,6 +1,8 @@
 //! Indices: elements, slices and rows of a tensor, read with `get` and assigned with `set`.
 
-use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::ops::{
+    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 
 use gradiff_graph::DType;
 
@@ -49,20 +51,30 @@ pub enum Index {
 #[derive(Clone, Debug)]
 pub struct Indices(Vec<Index>);
 
-/// Returns an index for every `step`th position of a range; from its end if the step is negative.
+/// Returns an index for every `step`th position from the start of a range on, down to its end if
+/// the step is negative; as `start:stop:step` in Python, but that an inclusive range has its end.
 ///
 /// ```
 /// # use gradiff_tensor::{Tensor, stepped};
 /// let x = Tensor::from_slice(&[5], &[0, 1, 2, 3, 4])?;
 /// assert_eq!(x.get(stepped(1.., 2))?.to_text()?, "[1, 3]");
 /// assert_eq!(x.get(stepped(.., -2))?.to_text()?, "[4, 2, 0]");
+/// assert_eq!(x.get(stepped(3..=1, -1))?.to_text()?, "[3, 2, 1]");
 /// # Ok::<(), gradiff_tensor::Error>(())
 /// ```
-pub fn stepped(range: impl Into<Index>, step: i64) -> Index {
-    match range.into() {
-        Index::Slice { start, stop, .. } => Index::Slice { start, stop, step },
-        index => index,
-    }
+pub fn stepped(range: impl RangeBounds<i64>, step: i64) -> Index {
+    let next = |position: i64| if step < 0 { before(position) } else { after(position) };
+    let start = match range.start_bound() {
+        Bound::Included(position) => Some(*position),
+        Bound::Excluded(position) => next(*position),
+        Bound::Unbounded => None,
+    };
+    let stop = match range.end_bound() {
+        Bound::Included(position) => next(*position),
+        Bound::Excluded(position) => Some(*position),
+        Bound::Unbounded => None,
+    };
+    Index::Slice { start, stop, step }
 }
 
 impl From<i64> for Index {
@@ -93,6 +105,11 @@ from_range! {
 /// The position after another, as the end of a slice: after the last one there is none.
 fn after(position: i64) -> Option<i64> {
     position.checked_add(1).filter(|stop| *stop != 0)
+}
+
+/// The position before another, as the end of a slice: before the first one there is none.
+fn before(position: i64) -> Option<i64> {
+    position.checked_sub(1).filter(|stop| *stop != -1)
 }
 
 impl From<NewAxis> for Index {
@@ -158,9 +175,9 @@ from_tuple!(A B C D E F G);
 from_tuple!(A B C D E F G H);
 
 impl Tensor {
-    /// Returns the elements at indices, as `x[...]` in NumPy: an integer removes its axis, a range
-    /// keeps a part of it, `NewAxis` adds one, `Ellipsis` stands for whole axes, as do the axes
-    /// after the last index.
+    /// Returns the elements at indices, as `x[...]` in PyTorch: an integer removes its axis, a
+    /// range keeps a part of it, `NewAxis` adds one, `Ellipsis` stands for whole axes, as do the
+    /// axes after the last index.
     ///
     /// A tensor of integers gives an axis the elements at its positions, and its own shape; several
     /// are broadcast, and their shape takes the place of their axes, or comes first if these are
@@ -229,12 +246,11 @@ impl Tensor {
         let sliced = positions.reshape(self.shape())?.slice(&found.ranges)?;
         let positions = sliced.reshape(&found.shape)?.selected(&found.elements)?;
         let value = self.assigned("set", value.into(), positions.shape())?;
-        let written = self.flatten(0, -1)?.scatter(
-            &positions.sub(1)?.reshape(&[positions.size_elements()])?,
-            &value.reshape(&[positions.size_elements()])?,
-            0,
-        )?;
-        self.replace_node(written.reshape(self.shape())?.uop());
+        let count = [positions.size_elements()];
+        let (positions, value) = (positions.sub(1)?.reshape(&count)?, value.reshape(&count)?);
+        self.update(|current| {
+            current.flatten(0, -1)?.scatter(&positions, &value, 0)?.reshape(self.shape())
+        })?;
         Ok(self.clone())
     }
 

@@ -78,15 +78,19 @@ pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
         }
         pending.extend(differentiable_sources(node));
     }
+    // The states are read when they are no longer locked: a thread that holds one of them may wait
+    // for the parameters.
     let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let alive = |(number, node): (i64, &UOp)| {
-        let state = known.states.get(&number)?.upgrade()?;
-        // A node that a program made by itself may have any number.
-        let is_like = |value: &UOp| value.dtype() == node.dtype() && value.shape() == node.shape();
-        let is_value = is_like(&state.read().node);
-        is_value.then(|| (node.clone(), state))
-    };
-    found.into_iter().filter_map(alive).collect()
+    let state_of = |number: &i64| known.states.get(number)?.upgrade();
+    let alive = |(number, node): (i64, &UOp)| Some((node.clone(), state_of(&number)?));
+    let mut alive: Vec<(UOp, Shared)> = found.into_iter().filter_map(alive).collect();
+    drop(known);
+    // A node that a program made by itself may have any number.
+    alive.retain(|(node, state)| {
+        let value = &state.read().node;
+        value.dtype() == node.dtype() && value.shape() == node.shape()
+    });
+    alive
 }
 
 /// Returns whether gradients of a node are passed to a tensor that requires one.

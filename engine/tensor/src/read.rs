@@ -1,10 +1,12 @@
 //! Reading tensors: bytes, vectors, nested text, ndarray.
 
 use gradiff_graph::{Constant, DType};
-use gradiff_schedule::MAX_BUFFER_ELEMENTS;
+use gradiff_schedule::{MAX_BUFFER_ELEMENTS, constant_of};
 use ndarray::{ArrayD, IxDyn};
 
+use crate::device::computed;
 use crate::error::invalid;
+use crate::tensor::buffer_of;
 use crate::{Element, Error, Tensor};
 
 /// The maximal number of elements, or of lists of a tensor without elements, in a text.
@@ -16,16 +18,17 @@ impl Tensor {
     /// # Errors
     /// If they cannot be computed, or the tensor is a constant of too large a shape.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
-        if let Some(value) = self.constant() {
-            return self.repeated_bytes(value);
+        // Another thread may assign to the tensor at any time.
+        let mut node = self.uop();
+        if constant_of(&node).is_none() && buffer_of(&node).is_none() {
+            node = computed(&[self])?.remove(0);
         }
-        if self.buffer().is_none() {
-            self.realize()?;
-        }
-        match (self.buffer(), self.constant()) {
-            (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()?),
-            (None, Some(value)) => self.repeated_bytes(value),
-            (None, None) => unreachable!("a realised tensor is in a buffer or a constant"),
+        match constant_of(&node) {
+            Some(value) => self.repeated_bytes(value),
+            None => {
+                let buffer = buffer_of(&node).expect("a result is in a buffer or is a constant");
+                Ok(gradiff_runtime::memory_of(&buffer)?.read()?)
+            }
         }
     }
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use gradiff_graph::UOp;
 
-/// The state of a tensor in a cell. Clones of the tensor have the same cell.
+/// The state of a tensor in a cell. Clones of the tensor have the same cell, in any thread: what is
+/// computed from a state replaces it only if the state is still that one.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<RwLock<State>>);
 
@@ -32,6 +33,11 @@ impl Shared {
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether both are the same cell.
+    pub(crate) fn is(&self, other: &Shared) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn downgrade(&self) -> Weak {

@@ -65,29 +65,53 @@ impl Tensor {
         self.state.write()
     }
 
+    /// Replaces the node if it still is `before`. Returns whether it was.
+    fn exchange(&self, before: &UOp, node: UOp) -> bool {
+        let mut state = self.state_mut();
+        let is_same = state.node == *before;
+        if is_same {
+            state.node = node;
+        }
+        is_same
+    }
+
     /// The node of the tensor: the computation, or the buffer once it is realised.
     pub fn uop(&self) -> UOp {
         self.state().node.clone()
     }
 
-    /// Replaces the node by the realised one, on the same device.
-    fn rebind(&self, node: UOp) {
-        let before = self.uop();
-        let node = self.placed_as(&before, node);
+    /// Replaces the node `before` by the realised one, on the same device, unless another thread
+    /// has replaced it meanwhile.
+    fn rebind(&self, before: &UOp, node: UOp) {
+        let node = self.placed_as(before, node);
         let is_kept = before.device().is_none() || node.device() == before.device();
         assert!(is_kept, "realising keeps {:?}, not {:?}", before.device(), node.device());
-        self.state_mut().node = keeping_gradients(&before, node);
+        self.exchange(before, keeping_gradients(before, node));
     }
 
-    /// Replaces the node by that of another computation, on the same device.
-    pub(crate) fn replace_node(&self, node: UOp) {
-        let before = self.uop();
-        let node = self.placed_as(&before, node);
-        let mut state = self.state_mut();
-        state.node = match before.op() {
-            Op::Parameter => new_parameter(node, &self.state),
-            _ => node,
-        };
+    /// Replaces the node by that of another computation, on the same device: of what `change` makes
+    /// of the tensor. If another thread has replaced the node meanwhile, its computation is
+    /// changed, so that neither change is lost.
+    pub(crate) fn update(
+        &self,
+        change: impl Fn(&Tensor) -> Result<Tensor, Error>,
+    ) -> Result<(), Error> {
+        loop {
+            let (before, requires_grad) = {
+                let state = self.state();
+                (state.node.clone(), state.requires_grad)
+            };
+            let current =
+                Tensor::of_state(Shared::new(before.clone()), self.dtype, self.shape.clone());
+            let node = self.placed_as(&before, change(&current)?.uop());
+            let node = match requires_grad {
+                Some(true) => new_parameter(node, &self.state),
+                _ => node,
+            };
+            if self.exchange(&before, node) {
+                return Ok(());
+            }
+        }
     }
 
     /// Returns a node on the device that the tensor is on as `before`.
@@ -207,10 +231,13 @@ fn constant(dtype: DType, value: i64, count: i64) -> UOp {
     constant_node(Constant::int(dtype, i128::from(value)), &[count])
 }
 
-/// Replaces the node of each tensor by its output.
-pub(crate) fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
+/// Replaces the node of each tensor by its output, if the node still is the one that was computed.
+pub(crate) fn rebind(tensors: &[&Tensor], nodes: &[UOp], outputs: &[UOp]) {
     assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
-    tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
+    let computed = nodes.iter().zip(outputs);
+    tensors.iter().zip(computed).for_each(|(tensor, (node, output))| {
+        tensor.rebind(node, output.clone());
+    });
 }
 
 /// Returns the buffer that a node is, reshaped or not.

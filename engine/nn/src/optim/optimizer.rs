@@ -283,9 +283,9 @@ pub(crate) fn zeros_beside(tensor: &Tensor, dtype: gradiff_graph::DType) -> Resu
     zeros.to(tensor.device()?)?.requires_grad_(false)
 }
 
-/// The square root of the sum of squares.
+/// The square root of the sum of squares; of halves in f32, as their range is soon exceeded.
 pub(crate) fn norm(x: &Tensor) -> Result<Tensor, Error> {
-    x.square()?.sum(..)?.sqrt()
+    x.cast(x.dtype().accumulator())?.square()?.sum(..)?.sqrt()
 }
 
 /// `ratio` where both norms are positive, else 1.

@@ -182,8 +182,10 @@ impl OneCycleLR {
         let min_lr = initial_lr / final_div_factor;
         let rising = total_steps as f64 * pct_start;
         let falling = total_steps as f64 - rising;
+        for lr in [max_lr, min_lr, initial_lr] {
+            optimizer.set_lr(lr)?;
+        }
         let schedule = OneCycleLR { max_lr, initial_lr, min_lr, rising, falling, count: 0 };
-        optimizer.set_lr(schedule.rate(0))?;
         Ok(schedule)
     }
 

@@ -1,6 +1,6 @@
 //! Tensors that require gradients, and `backward`, which leaves the gradients with them.
 
-use gradiff_graph::{Op, UOp};
+use gradiff_graph::UOp;
 
 use super::check_float;
 use crate::error::invalid;
@@ -29,8 +29,9 @@ impl Tensor {
     }
 
     /// Sets whether [`backward`](Tensor::backward) computes the gradient with respect to this
-    /// tensor, and returns it. What was made of the tensor before is not affected. The tensor is a
-    /// value of its own then, distinct from others that are computed alike.
+    /// tensor, and returns it. What was made of the tensor while it required no gradient never has
+    /// one with respect to it. The tensor is a value of its own if it requires a gradient, distinct
+    /// from others that are computed alike.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -46,12 +47,13 @@ impl Tensor {
             check_float("requires_grad_", self)?;
         }
         let mut state = self.state_mut();
-        let earlier = state.requires_grad.replace(requires);
-        // Without an earlier call, a parameter's node is that of the tensor that this one is made
-        // of by a method that changes nothing.
-        let is_parameter = earlier.is_some() && state.node.op() == Op::Parameter;
+        // Otherwise a parameter's node is that of the tensor that this one is made of by a method
+        // that changes nothing.
+        let is_parameter = state.requires_grad.replace(requires) == Some(true);
         if requires && !is_parameter {
             state.node = new_parameter(state.node.clone(), self.shared_state());
+        } else if !requires && is_parameter {
+            state.node = state.node.src()[0].clone();
         }
         drop(state);
         Ok(self.clone())
@@ -108,14 +110,24 @@ impl Tensor {
         for ((node, state), gradient) in parameters.iter().zip(found) {
             let Some(gradient) = gradient else { continue };
             let shape = node.shape().expect("a node of tensor level has a shape");
-            let earlier = state.read().grad.clone();
-            let sum = match earlier {
-                Some(earlier) => {
-                    Tensor::of_state(earlier, node.dtype(), shape.into()).add(&gradient)?
+            // Other threads may add to the same gradient.
+            loop {
+                let earlier = state.read().grad.clone();
+                let sum = match &earlier {
+                    Some(earlier) => Tensor::of_state(earlier.clone(), node.dtype(), shape.into())
+                        .add(&gradient)?,
+                    None => gradient.clone(),
+                };
+                let mut state = state.write();
+                let is_same = match (&state.grad, &earlier) {
+                    (Some(now), Some(earlier)) => now.is(earlier),
+                    (now, earlier) => now.is_none() && earlier.is_none(),
+                };
+                if is_same {
+                    state.grad = Some(sum.shared_state().clone());
+                    break;
                 }
-                None => gradient,
-            };
-            state.write().grad = Some(sum.shared_state().clone());
+            }
         }
         Ok(())
     }

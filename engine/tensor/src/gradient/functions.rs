@@ -6,6 +6,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_10};
 use gradiff_graph::{Arg, DType, UOp};
 
 use super::buffered::buffered;
+use super::shares::{divided, shared};
 use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
 use crate::methods::indexing::moved_last;
@@ -241,8 +242,8 @@ const ROWS: [Row; 46] = {
             let mut shape = value.shape().to_vec();
             shape.resize(windows.rank(), 1);
             let is_maximum = windows.cmpeq(&value.reshape(&shape)?)?.and(&is_inside)?;
-            let count = is_maximum.cast(g.dtype())?.sum_kept(&axes)?;
-            call.each(&[&|| shared(&is_maximum, &g.reshape(&shape)?.div(&count)?)])
+            let count = is_maximum.cast(g.dtype().accumulator())?.sum_kept(&axes)?;
+            call.each(&[&|| shared(&is_maximum, &divided(&g.reshape(&shape)?, &count)?)])
         }),
         Call("cummax", 2, |call, g| {
             let call = call.buffered(&[0]);
@@ -266,12 +267,6 @@ const ROWS: [Row; 46] = {
     ]
 };
 
-/// The share where an element has one, else 0, so that no share of another extreme is lost if this
-/// one is infinite or NaN.
-fn shared(has_share: &Tensor, share: &Tensor) -> Result<Tensor, Error> {
-    has_share.where_(share, &Tensor::zeros(share.dtype(), &[])?)
-}
-
 /// The gradient with respect to the source of a running maximum: each of the elements up to a
 /// position that equal the maximum there has the same share.
 fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result<Tensor, Error> {
@@ -283,8 +278,9 @@ fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result
     let is_later = position.reshape(&shape)?.cmplt(&position)?;
     let each = moved_last(x, axis as usize)?;
     let is_maximum = each.cmpeq(&value.unsqueeze(-1)?)?.and(&is_later.not()?)?;
-    let count = is_maximum.cast(g.dtype())?.sum(keepdim(-1))?;
-    let gradient = shared(&is_maximum, &g.unsqueeze(-1)?.div(&count)?)?.sum(keepdim(axis))?;
+    let count = is_maximum.cast(g.dtype().accumulator())?.sum(keepdim(-1))?;
+    let share = divided(&g.unsqueeze(-1)?, &count)?;
+    let gradient = shared(&is_maximum, &share)?.sum(keepdim(axis))?;
     gradient.transpose(axis, -1)?.squeeze(-1)
 }
 
@@ -297,11 +293,12 @@ fn shares_of_writes(
 ) -> Result<Vec<Option<Tensor>>, Error> {
     let [index, src] = [1, 2].map(|number| call.source(number));
     let (value, axis) = (call.value(), call.axis(3)?);
-    let is_kept = is_kept.cast(g.dtype())?;
-    let is_written = src.cmpeq(&value.gather(axis, &index)?)?.cast(g.dtype())?;
-    let share = g.div(&is_kept.scatter_add(&index, &is_written, axis)?)?;
-    call.each(&[&|| is_kept.mul(&share), &|| Ok(share.clone()), &|| {
-        is_written.mul(&share.gather(axis, &index)?)
+    let is_written = src.cmpeq(&value.gather(axis, &index)?)?;
+    let wide = g.dtype().accumulator();
+    let count = is_kept.cast(wide)?.scatter_add(&index, &is_written.cast(wide)?, axis)?;
+    let share = divided(g, &count)?;
+    call.each(&[&|| is_kept.cast(g.dtype())?.mul(&share), &|| Ok(share.clone()), &|| {
+        is_written.cast(g.dtype())?.mul(&share.gather(axis, &index)?)
     }])
 }
 

@@ -9,6 +9,7 @@ mod backward;
 mod buffered;
 mod functions;
 mod ops;
+mod shares;
 
 use gradiff_graph::{Arg, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -120,7 +121,9 @@ impl Tensor {
         let sum = |nodes: &Vec<UOp>| {
             let mut parts = nodes.iter().filter_map(|node| found.get(node).cloned());
             let Some(first) = parts.next() else { return Ok(None) };
-            parts.try_fold(first, |sum, part| sum.add(&part)).map(Some)
+            // A gradient may be that of another target, or the weights.
+            let sum = parts.try_fold(first, |sum, part| sum.add(&part))?;
+            Ok(Some(sum.unchanged()))
         };
         wanted.iter().map(sum).collect()
     }

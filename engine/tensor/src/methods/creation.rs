@@ -46,13 +46,13 @@ impl Tensor {
             return Tensor::full(dtype, &[count], start);
         }
         let last = count - 1;
-        let step = distance / last as f64;
+        let multiples = |positions: &Tensor| multiples(positions, wide, distance, last as f64);
         // From both ends to the middle, so that the ends are exact.
         let from_start = Tensor::arange(DType::I64, 0, 1, count)?;
         let from_stop = Tensor::arange(DType::I64, last, -1, count)?;
         let is_first_half = from_start.cmplt(&from_stop)?;
-        let first = from_start.cast(wide)?.mul(step)?.add(a)?;
-        let second = Tensor::full(wide, &[], b)?.sub(from_stop.cast(wide)?.mul(step)?)?;
+        let first = multiples(&from_start)?.add(a)?;
+        let second = Tensor::full(wide, &[], b)?.sub(multiples(&from_stop)?)?;
         is_first_half.where_(&first, &second)?.cast(dtype)
     }
 
@@ -95,7 +95,7 @@ impl Tensor {
         }
         let wide = dtype.accumulator();
         let position = Tensor::arange(DType::I64, 0, 1, count as i64)?;
-        position.cast(wide)?.mul(step)?.add(start)?.cast(dtype)
+        multiples(&position, wide, step, 1.0)?.add(start)?.cast(dtype)
     }
 
     /// Creates a matrix of ones on the main diagonal, and zeros; true and false for bool.
@@ -177,6 +177,21 @@ fn check_float(name: &str, dtype: DType) -> Result<(), Error> {
         false => invalid(format!("{name} of {dtype}: it makes floats; cast the result")),
     }
 }
+
+/// The products of positions and `distance / parts` in a dtype, f32 or f64.
+fn multiples(positions: &Tensor, dtype: DType, distance: f64, parts: f64) -> Result<Tensor, Error> {
+    let positions = positions.cast(dtype)?;
+    let step = distance / parts;
+    let least = if dtype == DType::F32 { f64::from(f32::MIN_POSITIVE) } else { f64::MIN_POSITIVE };
+    if least <= step.abs() {
+        return positions.mul(step);
+    }
+    // A subnormal step has few digits.
+    positions.mul(distance * TINY_SCALE / parts)?.mul(1.0 / TINY_SCALE)
+}
+
+/// The power of two by which subnormal steps are scaled.
+const TINY_SCALE: f64 = (1u128 << 100) as f64;
 
 /// The largest finite number of a float dtype.
 fn largest(dtype: DType) -> f64 {

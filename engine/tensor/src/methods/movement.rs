@@ -199,7 +199,7 @@ impl Tensor {
             let shape =
                 (0..sizes.len()).map(|axis| if axis == at { Some(0) } else { product(axis) });
             return match shape.collect::<Option<Vec<i64>>>() {
-                Some(shape) => Tensor::zeros(self.dtype(), &shape),
+                Some(shape) => self.emptied(&shape),
                 None => invalid(format!("repeat {:?} by {counts:?}: too large", self.shape())),
             };
         }
@@ -209,6 +209,11 @@ impl Tensor {
         let expanded = self.reshape(&interleaved(&|_| 1))?.expand(&interleaved(&|count| count))?;
         let product = |(count, size): (&i64, &i64)| count * size;
         expanded.reshape(&counts.iter().zip(&sizes).map(product).collect::<Vec<_>>())
+    }
+
+    /// None of the elements, in a shape without elements.
+    fn emptied(&self, shape: &[i64]) -> Result<Tensor, Error> {
+        self.reshape(&[self.size_elements()])?.shrink(&[(0, 0)])?.reshape(shape)
     }
 
     /// Repeats each element along an axis: the element at `i` is at `i * count` to
@@ -386,7 +391,7 @@ impl Tensor {
         let outer = &x.shape()[..last];
         let count = (total - size) / step + 1;
         let windows = if size == 0 {
-            Tensor::zeros(self.dtype(), &[outer, &[0, count]].concat())?
+            self.emptied(&[outer, &[0, count]].concat())?
         } else {
             // In rows of `total + 1` elements of the repeated axis, row j begins with element j.
             let copies = size + (size as u64).div_ceil(total as u64) as i64;

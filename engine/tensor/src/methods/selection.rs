@@ -119,7 +119,8 @@ impl Tensor {
         let kept = size.min(self.size_elements());
         let positions = self.argsort(0, true)?.shrink_to(&[kept])?.pad_to(&[size])?;
         let count = self.count_nonzero(..)?;
-        let is_there = Tensor::arange(DType::I32, 0, 1, size)?.cmplt(&count)?;
+        let dtype = if size <= i64::from(i32::MAX) { DType::I32 } else { DType::I64 };
+        let is_there = Tensor::arange(dtype, 0, 1, size)?.cmplt(&count.cast(dtype)?)?;
         is_there.where_(&positions, -1)
     }
 }

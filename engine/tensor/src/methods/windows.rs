@@ -380,7 +380,8 @@ impl Tensor {
                 None => (padding[axis].0, padding[axis].1.saturating_sub(added[axis])),
                 Some(_) => (0, 0),
             };
-            image = image.resized(2 + axis, reach - before, reach.saturating_sub(after))?;
+            let [before, after] = [before, after].map(|padding| reach.saturating_sub(padding));
+            image = image.resized(2 + axis, before, after)?;
         }
         let space: Vec<usize> = (2..2 + axes).collect();
         let steps = Steps { groups, stride: vec![1; axes], dilation };

@@ -8,7 +8,7 @@ use gradiff_graph::{Constant, DType, Placement};
 
 use super::uniform::fractions;
 use crate::error::invalid;
-use crate::{Error, Tensor};
+use crate::{Error, Tensor, keepdim};
 
 pub(super) fn rand(placement: &Placement, dtype: DType, shape: &[i64]) -> Result<Tensor, Error> {
     Ok(fractions("rand", placement, dtype, shape)?.contiguous())
@@ -268,14 +268,22 @@ pub(super) fn placement_of(tensor: &Tensor) -> Placement {
     tensor.uop().device().cloned().unwrap_or(Placement::Default)
 }
 
+/// Weights of categories are used as they are if the largest is between these numbers.
+const WEIGHT_MIN: f64 = 1e-20;
+const WEIGHT_MAX: f64 = 1e20;
+
 /// The cumulative distribution of each row of weights, in f32.
 fn cumulative(weights: &Tensor) -> Result<Tensor, Error> {
     let (rows, categories) = (weights.shape()[0], weights.shape()[1]);
     let weights = match weights.dtype() {
-        // Sums of halves are soon too large for the weights to change them.
-        DType::F16 | DType::BF16 => weights.cast(DType::F32)?,
-        _ => weights.clone(),
+        DType::F64 => weights.clone(),
+        // Sums of halves are soon too large for the weights to change them, those of integers wrap.
+        _ => weights.cast(DType::F32)?,
     };
+    // Sums of extreme weights, or their reciprocals, are not finite in f32.
+    let largest = weights.max(keepdim(1))?;
+    let is_moderate = largest.cmplt(WEIGHT_MIN)?.not()?.and(&largest.cmplt(WEIGHT_MAX)?)?;
+    let weights = is_moderate.where_(&weights, &weights.div(&largest)?)?;
     let sums = weights.cumsum(1)?.cast(DType::F32)?;
     let total = sums.shrink(&[(0, rows), (categories - 1, categories)])?;
     Ok(sums.mul(&total.recip()?)?.contiguous())

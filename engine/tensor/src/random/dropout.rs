@@ -63,7 +63,9 @@ impl Tensor {
             true => self.unchanged(),
             false => self.cast(DType::F32)?,
         };
-        // Chosen after the product: the factor may be infinite.
-        is_kept.where_(values.mul(1.0 / (1.0 - p))?, 0)
+        // The factor is not finite if nothing is kept, and may exceed the range of a half.
+        let factor = if p < 1.0 { 1.0 / (1.0 - p) } else { 1.0 };
+        let (dtype, wide) = (values.dtype(), values.dtype().accumulator());
+        is_kept.where_(values.cast(wide)?.mul(factor)?.cast(dtype)?, 0)
     }
 }
