@@ -82,8 +82,12 @@ impl From<Code> for Text {
 pub(crate) struct Access<'a> {
     /// The name of the array.
     pub(crate) array: &'a str,
+    /// The number of elements of the array.
+    pub(crate) size_elements: i64,
     /// The index of the first element.
     pub(crate) index: &'a Code,
+    /// The same, if it is constant.
+    pub(crate) known_index: Option<i128>,
     /// The type of an element.
     pub(crate) dtype: DType,
     /// The number of consecutive elements.

@@ -187,9 +187,15 @@ impl Writer<'_> {
             _ => return None,
         };
         // The registers of an accumulator are copied, since they may be assigned to before the use.
-        if matches!(uop.op, Op::Vectorize | Op::Lane) && self.reads_variable(uop) {
-            let values = std::mem::take(&mut self.values[position]);
-            self.values[position] = values.iter().map(|lane| self.copy(uop.dtype, lane)).collect();
+        if uop.op != Op::Assign && self.reads_variable(uop) {
+            let sources: Vec<String> =
+                (0..uop.src.len()).filter_map(|number| self.lanes(uop, number)).flatten().collect();
+            for lane in 0..self.values[position].len() {
+                let value = self.values[position][lane].clone();
+                if sources.contains(&value) {
+                    self.values[position][lane] = self.copy(uop.dtype, &value);
+                }
+            }
         }
         Some(())
     }

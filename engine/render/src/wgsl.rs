@@ -348,9 +348,11 @@ fn element(access: &Access, lane: u8) -> Code {
 
 /// An accessed element, as an lvalue.
 fn lvalue(access: &Access, lane: u8) -> Code {
+    let elements = 0..i128::from(access.size_elements);
+    let known = access.known_index.map(|index| index + i128::from(lane));
     match lane {
-        // A negative literal only occurs behind a false gate, but WGSL rejects it.
-        0 if access.index.text.parse::<i64>().is_ok_and(|index| index < 0) => {
+        // A constant outside of the array only occurs behind a false gate, but WGSL rejects it.
+        _ if known.is_some_and(|element| !elements.contains(&element)) => {
             format!("{}[0]", access.array).into()
         }
         0 => code!("{}[{}]", access.array, access.index),

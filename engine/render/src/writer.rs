@@ -6,7 +6,7 @@
 //! group in the grid and of the thread in the group; 0 is the innermost range), `local0` (local
 //! array).
 
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, evaluate};
 
 use crate::Error;
 use crate::bounds::find_wrapping;
@@ -86,6 +86,8 @@ struct Expression {
     height: u32,
     /// True if the text reads a variable that an `Assign` may change.
     is_volatile: bool,
+    /// The value of a constant, or of scalar ops of constants.
+    constant: Option<Constant>,
 }
 
 struct Writer<'a> {
@@ -260,8 +262,22 @@ impl<'a> Writer<'a> {
             }
             _ => return None,
         }
+        expression.constant = self.constant(uop);
         self.expressions[position] = expression;
         Some(())
+    }
+
+    /// The value of a uop that is a constant or an op of constants.
+    fn constant(&self, uop: &Instruction) -> Option<Constant> {
+        if let Arg::Const(value) = uop.arg {
+            return Some(value);
+        }
+        let constant = |source: &u32| self.expressions[*source as usize].constant;
+        let src: Option<Sources<Constant>> = match uop.op.is_elementwise() {
+            true => uop.src.iter().map(constant).collect(),
+            false => None,
+        };
+        evaluate(uop.op, uop.dtype, &src?)
     }
 
     /// Opens a loop, or declares an index of the grid.
@@ -291,7 +307,8 @@ impl<'a> Writer<'a> {
         };
         self.line(&declared);
         let code = name.into();
-        Some(Expression { code, mask_bytes: start.mask_bytes, height: 0, is_volatile: true })
+        let mask_bytes = start.mask_bytes;
+        Some(Expression { code, mask_bytes, is_volatile: true, ..Expression::default() })
     }
 
     fn assign(&mut self, uop: &Instruction) -> Option<Expression> {
@@ -311,9 +328,17 @@ impl<'a> Writer<'a> {
     ) -> Option<(Access<'_>, Option<Value<'_>>)> {
         let index = self.source_uop(uop, 0)?;
         let array = self.source_uop(index, 0)?;
+        let size_elements = match &array.arg {
+            Arg::Global(global) => global.size_elements,
+            Arg::Local(local) => local.size_elements,
+            _ => return None,
+        };
+        let address = self.expressions.get(*index.src.get(1)? as usize)?;
         let access = Access {
             array: &self.source(index, 0)?.code.text,
-            index: self.source(index, 1)?.code,
+            size_elements,
+            index: &address.code,
+            known_index: address.constant.and_then(Constant::to_int),
             dtype: value.dtype,
             lanes: value.lanes,
             is_local: array.op == Op::DefineLocal,
@@ -394,7 +419,7 @@ impl<'a> Writer<'a> {
         let Text { code, mask_bytes } = self.alu_text(position)?;
         if is_named_lane || self.is_inline[position] && height < HEIGHT_MAX {
             let height = if is_named_lane { 0 } else { height };
-            return Some(Expression { code, mask_bytes, height, is_volatile });
+            return Some(Expression { code, mask_bytes, height, is_volatile, constant: None });
         }
         let (kind, name) = (self.type_name(uop, mask_bytes)?, self.new_name(NameKind::Alu));
         self.line(&self.dialect.declare(&kind, &name, &code, false));
@@ -473,7 +498,9 @@ fn find_copied(dialect: &dyn Dialect, linear: &Linear) -> Vec<bool> {
         let (dtype, lanes) = (uops[load].dtype, uops[load].lanes);
         let access = |is_local| Access {
             array: "",
+            size_elements: 0,
             index: &none,
+            known_index: None,
             dtype,
             lanes,
             is_local,

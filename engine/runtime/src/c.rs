@@ -11,7 +11,7 @@
 //! A kernel whose outermost range is a thread range becomes a function of the iteration.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,7 +174,23 @@ impl Compiler {
         }
         let object = self.build(file, limit)?;
         let path = self.cache.add(&key, &object)?;
-        load(&path).map_err(|why| {
+        // Another thread or process may have evicted it.
+        load(&path).or_else(|_| self.load_private(&object, path))
+    }
+
+    /// Loads the object of a cache entry from a folder of this call, whose files no other thread or
+    /// process removes.
+    fn load_private(
+        &self,
+        object: &[u8],
+        path: PathBuf,
+    ) -> Result<Arc<libloading::Library>, Error> {
+        let directory = self.cache.build_folder()?;
+        let copy = directory.path().join("kernels.so");
+        if let Err(why) = std::fs::write(&copy, object) {
+            return Err(Error::File { action: "cannot write", path: copy, why: why.to_string() });
+        }
+        load(&copy).map_err(|why| {
             // Objects cannot be loaded from a file system that is mounted noexec.
             let action = "cannot load (is the file system mounted noexec? \
                           GRADIFF_CACHE_DIR chooses another)";
@@ -626,8 +642,6 @@ impl Executable for Kernel {
 mod tests {
     use gradiff_graph::{Arg, Constant, DType, Global, Instruction, Op};
 
-    use std::path::PathBuf;
-
     use super::*;
 
     fn compiler(directory: &Path, command: Option<&str>) -> Result<Compiler, Error> {
@@ -809,6 +823,23 @@ mod tests {
         let killed = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
         let error = killed.compile_checked(&[&kernel()]).err().unwrap();
         assert!(error.is_environment() && error.to_string().contains("signal: 9"), "{error}");
+    }
+
+    /// With a small cache, another thread or process may evict an object before it is loaded.
+    #[test]
+    fn object_is_loaded_without_its_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiler = compiler(directory.path(), None).unwrap();
+        let mut uniques = UniqueKernels::default();
+        uniques.add(&kernel(), &Signature::of(&kernel()).unwrap()).unwrap();
+        let object = compiler.build(&uniques.files().0[0], None).unwrap();
+        let entry_path = directory.path().join("absent.so");
+        let library = compiler.load_private(&object, entry_path.clone()).unwrap();
+        // SAFETY: `SourceFile::new` wrote the symbol with this signature.
+        let entry = unsafe { library.get::<Entry>("run_E_1".as_bytes()) };
+        assert!(entry.is_ok());
+        let error = compiler.load_private(b"no object", entry_path).err().unwrap();
+        assert!(matches!(error, Error::Object { .. }), "{error}");
     }
 
     #[cfg(unix)]

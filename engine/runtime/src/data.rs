@@ -202,6 +202,14 @@ impl Data {
         }
     }
 
+    /// Marks the device copy as out of date after a launch that failed and may have written a part
+    /// of it. If only the device has the bytes, they stay as they are.
+    pub(crate) fn mark_damaged_on_device(&mut self) {
+        if let Some(remote) = &mut self.remote {
+            remote.is_current = remote.is_host_stale;
+        }
+    }
+
     /// Returns whether an element was written.
     #[inline]
     pub(crate) fn is_written(&self, element: usize) -> bool {
@@ -270,7 +278,11 @@ impl Data {
             self.unshare(dtype, false)?;
         }
         if let Some(mut remote) = self.remote.take_if(|remote| remote.is_host_stale) {
-            let downloaded = remote.buffer.download(self.bytes_mut());
+            // Some drivers refuse to copy no bytes.
+            let downloaded = match self.size_bytes {
+                0 => Ok(()),
+                _ => remote.buffer.download(self.bytes_mut()),
+            };
             remote.is_host_stale = downloaded.is_err();
             if dtype == DType::Bool {
                 normalize_bools(self.bytes_mut());

@@ -10,7 +10,7 @@
 //! process is dead and the folder is a leftover.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -88,7 +88,11 @@ impl ClaimedFolder {
     /// # Errors
     /// The folder cannot be created.
     pub(crate) fn new(parent: &Path, prefix: &str) -> Result<ClaimedFolder> {
-        let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(prefix);
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+        let folder = builder.tempdir_in(parent)?;
         // Another process takes a folder whose claim is not locked for a leftover, so the file gets
         // that name when it is locked.
         let unlocked = folder.path().join(UNLOCKED_CLAIM);
@@ -103,13 +107,20 @@ impl ClaimedFolder {
     }
 }
 
-/// Removes a claimed folder if its process is dead.
+/// Removes a claimed folder of this user if its process is dead.
 pub(crate) fn remove_leftover(path: &Path) {
+    if !belongs_to_user(path) {
+        return;
+    }
     // The claim stays locked until the folder is removed.
     let claim = open_existing_lock(&path.join(CLAIM));
     let is_leftover = match &claim {
         Ok(claim) => claim.try_lock().is_ok(),
-        Err(_) => age(path).is_some_and(|age| UNCLAIMED_AGE < age),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            age(path).is_some_and(|age| UNCLAIMED_AGE < age)
+        }
+        // There may be a claim, which cannot be opened now: without file descriptors, for example.
+        Err(_) => false,
     };
     if is_leftover {
         // Links in the folder are removed, not followed.
@@ -217,6 +228,18 @@ fn check_file(_: &File) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether a file or folder belongs to the user.
+#[cfg(unix)]
+fn belongs_to_user(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).is_ok_and(|data| data.uid() == geteuid().as_raw())
+}
+
+#[cfg(not(unix))]
+fn belongs_to_user(_: &Path) -> bool {
+    true
+}
+
 /// Checks that a file or folder belongs to the user and nobody else can write to it.
 #[cfg(unix)]
 fn check_owner(data: &std::fs::Metadata) -> Result<()> {
@@ -291,6 +314,15 @@ mod tests {
         let inner = directory.path().join("one/two");
         assert_eq!(open_trusted(&inner).unwrap(), inner.canonicalize().unwrap());
         assert_eq!((mode_of(&inner), mode_of(inner.parent().unwrap())), (0o700, 0o700));
+    }
+
+    /// With the umask 002 of many systems, the group could replace objects before they are loaded.
+    #[test]
+    fn claimed_folder_is_created_for_its_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let claimed = ClaimedFolder::new(directory.path(), "build-").unwrap();
+        assert_eq!(mode_of(claimed.path()), 0o700);
+        open_trusted(claimed.path()).unwrap();
     }
 
     #[test]
@@ -386,8 +418,39 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         remove_leftover(&path);
         assert!(path.exists());
-        File::open(&path).unwrap().set_modified(SystemTime::now() - 2 * UNCLAIMED_AGE).unwrap();
+        make_old(&path);
         remove_leftover(&path);
         assert!(!path.exists());
+    }
+
+    fn make_old(folder: &Path) {
+        let time = SystemTime::now() - 2 * UNCLAIMED_AGE;
+        let opened = File::open(folder).expect("the folder is there");
+        opened.set_modified(time).expect("the folder is of this user");
+    }
+
+    #[test]
+    fn folder_whose_claim_cannot_be_opened_is_no_leftover() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("build-x");
+        std::fs::create_dir(&path).unwrap();
+        // A link, which is never followed, stands for any error but the absence of the claim.
+        symlink("absent", path.join(CLAIM)).unwrap();
+        make_old(&path);
+        remove_leftover(&path);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn folder_of_another_user_is_no_leftover() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("build-x");
+        std::fs::create_dir(&path).unwrap();
+        make_old(&path);
+        // Only the superuser may give folders away.
+        if chown(&path, Some(12345), None).is_ok() {
+            remove_leftover(&path);
+            assert!(path.exists());
+        }
     }
 }

@@ -120,6 +120,7 @@ impl<'a> Locked<'a> {
 }
 
 /// Checks and locks the memories, copies them to the device and calls `launch` with their handles.
+/// If it fails, the bytes that the host has remain those of the memories.
 pub(crate) fn run_on(
     device: &dyn RemoteDevice,
     signature: &Signature,
@@ -134,13 +135,16 @@ pub(crate) fn run_on(
         };
         handles.push(data.sync_to_device(device, parameter.dtype, parameter.is_written)?);
     }
-    launch(&handles)?;
+    let launched = launch(&handles);
     for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
         if parameter.is_written
             && let Guard::Write(data) = &mut locked.guards[*number]
         {
-            data.mark_written_on_device();
+            match &launched {
+                Ok(()) => data.mark_written_on_device(),
+                Err(_) => data.mark_damaged_on_device(),
+            }
         }
     }
-    Ok(())
+    launched
 }

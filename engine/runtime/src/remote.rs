@@ -100,6 +100,10 @@ mod tests {
     /// The alignment of parts.
     const PART_ALIGNMENT: usize = 4;
 
+    fn refusal(call: &'static str) -> Error {
+        Error::Driver { device: "fake", call, why: "as requested".into() }
+    }
+
     struct FakeBuffer {
         device_id: usize,
         handle: usize,
@@ -140,8 +144,7 @@ mod tests {
         fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
             let mut state = self.state.lock().unwrap();
             if state.fails {
-                let (call, why) = ("download", "as requested".into());
-                return Err(Error::Driver { device: "fake", call, why });
+                return Err(refusal("download"));
             }
             state.downloads += 1;
             bytes.copy_from_slice(state.bytes(self.handle, bytes.len()));
@@ -175,6 +178,16 @@ mod tests {
 
         /// Runs the kernel `output[i] = input[i] + 1`.
         fn increment(&self, output: &Memory, input: &Memory) {
+            self.increment_first(output.size_elements(), output, input).unwrap();
+        }
+
+        /// Runs that kernel, which fails after `count` elements unless these are all.
+        fn increment_first(
+            &self,
+            count: usize,
+            output: &Memory,
+            input: &Memory,
+        ) -> Result<(), Error> {
             let size = output.size_elements();
             let parameter = |slot| Parameter {
                 slot,
@@ -187,11 +200,13 @@ mod tests {
             run_on(self, &signature, &[output, input], |handles| {
                 let mut state = self.state.lock().unwrap();
                 let sums: Vec<u8> =
-                    state.bytes(handles[1], size).iter().map(|byte| byte + 1).collect();
-                state.bytes(handles[0], size).copy_from_slice(&sums);
-                Ok(())
+                    state.bytes(handles[1], count).iter().map(|byte| byte + 1).collect();
+                state.bytes(handles[0], count).copy_from_slice(&sums);
+                match count == size {
+                    true => Ok(()),
+                    false => Err(refusal("launch")),
+                }
             })
-            .unwrap();
         }
 
         /// The numbers of uploads and downloads.
@@ -291,8 +306,7 @@ mod tests {
         let (slot, dtype, size_elements, is_written) = (0, DType::U8, 8, true);
         let parameters = vec![Parameter { slot, dtype, size_elements, is_written }];
         let signature = Signature { name: "E_8".into(), parameters };
-        let refused = || Err(Error::Driver { device: "fake", call: "launch", why: "no".into() });
-        assert!(run_on(&device, &signature, &[&whole], |_| refused()).is_err());
+        assert!(run_on(&device, &signature, &[&whole], |_| Err(refusal("launch"))).is_err());
         let part = whole.part_in_place(4, 4).unwrap().unwrap();
         assert!(!part.is_initialised() && part.read().is_err());
     }
@@ -306,6 +320,30 @@ mod tests {
         assert_eq!(output.read().unwrap(), [6, 7, 8, 9]);
         assert_eq!(part.read().unwrap(), [5, 6, 7, 8]);
         assert_eq!((device.transfers(), second_device.transfers()), ((1, 1), (1, 1)));
+    }
+
+    #[test]
+    fn failed_launch_does_not_change_memories() {
+        let device = Fake::new(1);
+        let input = Memory::from_bytes(DType::U8, &[1, 2]).unwrap();
+        let output = Memory::from_bytes(DType::U8, &[7, 8]).unwrap();
+        let next = Memory::new(DType::U8, 2).unwrap();
+        assert!(device.increment_first(1, &output, &input).is_err());
+        device.increment(&next, &output);
+        assert_eq!((output.read().unwrap(), next.read().unwrap()), (vec![7, 8], vec![8, 9]));
+        // If only the device has the bytes, what is left of them is copied to the host.
+        device.increment(&output, &input);
+        assert!(device.increment_first(1, &output, &next).is_err());
+        assert_eq!(output.read().unwrap(), [9, 3]);
+    }
+
+    #[test]
+    fn empty_memory_is_not_copied() {
+        let device = Fake::new(1);
+        let [output, input] = [(); 2].map(|()| Memory::new(DType::U8, 0).unwrap());
+        device.increment(&output, &input);
+        assert!(output.read().unwrap().is_empty());
+        assert_eq!(device.transfers(), (0, 0));
     }
 
     #[test]

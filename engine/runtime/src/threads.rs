@@ -61,6 +61,7 @@ struct Job {
 }
 
 struct Pool {
+    /// The jobs that have iterations left, and taken ones that are not removed yet.
     jobs: Mutex<VecDeque<Arc<Job>>>,
     /// The number of jobs so far.
     launched: AtomicUsize,
@@ -104,6 +105,16 @@ impl Job {
 }
 
 impl Pool {
+    fn new(worker_count: usize, spins: bool) -> Pool {
+        Pool {
+            jobs: Mutex::new(VecDeque::new()),
+            launched: AtomicUsize::new(0),
+            job_added: Condvar::new(),
+            worker_count,
+            spins,
+        }
+    }
+
     /// Spins until a condition holds, for [`SPIN_TIME`] at most.
     fn spin(&self, condition: impl Fn() -> bool) {
         let start = Instant::now();
@@ -132,6 +143,42 @@ impl Pool {
             }
         }
     }
+
+    /// Runs a launch of two iterations or more, and returns when they are done.
+    fn run(&self, count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
+        let job = Arc::new(Job {
+            work: Box::new(work),
+            count,
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            is_finished: Mutex::new(false),
+            finished: Condvar::new(),
+        });
+        {
+            let mut jobs = lock(&self.jobs);
+            jobs.push_back(job.clone());
+            self.launched.fetch_add(1, Ordering::Relaxed);
+        }
+        if count <= self.worker_count {
+            (1..count).for_each(|_| self.job_added.notify_one());
+        } else {
+            self.job_added.notify_all();
+        }
+        job.run_iterations();
+        // The threads of the pool remove jobs, too, but there may be none: they could not be
+        // started, or this is a forked process. If the lock is held, the next launch removes it.
+        if let Ok(mut jobs) = self.jobs.try_lock() {
+            jobs.retain(|job| !job.is_taken());
+        }
+        self.spin(|| job.is_done());
+        if job.is_done() {
+            return;
+        }
+        let mut is_finished = lock(&job.is_finished);
+        while !*is_finished {
+            is_finished = job.finished.wait(is_finished).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 /// The number of threads that work on a launch, including the launching thread.
@@ -152,13 +199,7 @@ pub(crate) fn core_count() -> usize {
 fn pool() -> &'static Pool {
     static POOL: OnceLock<&'static Pool> = OnceLock::new();
     POOL.get_or_init(|| {
-        let pool = Pool {
-            jobs: Mutex::new(VecDeque::new()),
-            launched: AtomicUsize::new(0),
-            job_added: Condvar::new(),
-            worker_count: thread_count() - 1,
-            spins: thread_count() <= core_count(),
-        };
+        let pool = Pool::new(thread_count() - 1, thread_count() <= core_count());
         let pool: &'static Pool = Box::leak(Box::new(pool));
         for number in 1..=pool.worker_count {
             // If a thread cannot be started, the others do its work.
@@ -175,34 +216,7 @@ pub(crate) fn run(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     if count < 2 || thread_count() < 2 {
         return (0..count).for_each(work);
     }
-    let pool = pool();
-    let job = Arc::new(Job {
-        work: Box::new(work),
-        count,
-        next: AtomicUsize::new(0),
-        done: AtomicUsize::new(0),
-        is_finished: Mutex::new(false),
-        finished: Condvar::new(),
-    });
-    {
-        let mut jobs = lock(&pool.jobs);
-        jobs.push_back(job.clone());
-        pool.launched.fetch_add(1, Ordering::Relaxed);
-    }
-    if count <= pool.worker_count {
-        (1..count).for_each(|_| pool.job_added.notify_one());
-    } else {
-        pool.job_added.notify_all();
-    }
-    job.run_iterations();
-    pool.spin(|| job.is_done());
-    if job.is_done() {
-        return;
-    }
-    let mut is_finished = lock(&job.is_finished);
-    while !*is_finished {
-        is_finished = job.finished.wait(is_finished).unwrap_or_else(PoisonError::into_inner);
-    }
+    pool().run(count, work);
 }
 
 #[cfg(test)]
@@ -226,6 +240,20 @@ mod tests {
                 scope.spawn(|| (0..200).for_each(|round| launch(round % 17)));
             }
         });
+    }
+
+    #[test]
+    fn launches_without_other_threads_leave_no_jobs() {
+        let pool = Pool::new(0, false);
+        let done = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let counted = done.clone();
+            pool.run(4, move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(done.load(Ordering::Relaxed), 12);
+        assert!(lock(&pool.jobs).is_empty());
     }
 
     #[test]

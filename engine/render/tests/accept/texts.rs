@@ -1,13 +1,16 @@
 //! Reviewed snapshots of a few kernels in every language. `INSTA_UPDATE=always cargo test -p
 //! gradiff-render` updates them; read the difference before you commit it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gradiff_graph::tensor_core::TensorCore;
-use gradiff_graph::{DType, Linear, Op, Target};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op, Target};
 use gradiff_render::{Error, LANGUAGES, Language};
 
-use crate::kernels::{choice, constants, copy, elementwise, group, lanes, product, reduction};
+use crate::compilers::COMPILERS;
+use crate::kernels::{
+    Builder, choice, constants, copy, elementwise, group, lanes, product, reduction,
+};
 
 /// The prelude and the text of a kernel, or the error.
 fn text(language: &Language, kernel: &Linear) -> String {
@@ -110,9 +113,8 @@ fn targets_are_within_their_languages() {
 
 #[test]
 fn grids_of_four_dimensions_are_refused() {
-    use gradiff_graph::AxisKind;
     for kind in [AxisKind::Global, AxisKind::Local] {
-        let mut b = crate::kernels::Builder::new(1);
+        let mut b = Builder::new(1);
         let out = b.global(0, DType::I32, 16);
         let ranges: Vec<u32> = (0..4).map(|_| b.range(kind, 2)).collect();
         b.store(out, ranges[3], ranges[0], None);
@@ -124,5 +126,83 @@ fn grids_of_four_dimensions_are_refused() {
             let is_refused = (language.render)(&kernel).is_err();
             assert_eq!(is_refused, language.has_groups, "{}", language.name);
         }
+    }
+}
+
+/// A cast that changes no bits gave the register of the variable, and so its later values.
+#[test]
+fn cast_has_the_value_of_its_time_in_ptx() {
+    let ptx = LANGUAGES.iter().find(|language| language.name == "ptx").unwrap();
+    for (op, from, to) in [
+        (Op::Cast, DType::I32, DType::I32),
+        (Op::Cast, DType::I32, DType::U32),
+        (Op::Cast, DType::U8, DType::I32),
+        (Op::Cast, DType::I64, DType::U64),
+        (Op::Cast, DType::F64, DType::F64),
+        (Op::Bitcast, DType::F32, DType::F32),
+        (Op::Bitcast, DType::F16, DType::BF16),
+    ] {
+        // `acc = 0; value = cast(acc); acc = 1; data0[0] = value`.
+        let mut b = Builder::new(1);
+        let (out, index) = (b.global(0, to, 1), b.int(0));
+        let [first, second] = [Constant::zero(from), Constant::one(from)].map(|c| b.constant(c));
+        let acc = b.acc(first);
+        let value = b.alu(op, to, &[acc]);
+        b.push(Op::Assign, from, &[acc, second], Arg::None);
+        b.store(out, index, value, None);
+        let text = (ptx.render)(&b.finish("E_cast")).unwrap().text;
+        // A zero, such as `0x0000`.
+        let is_zero = stored_literal(&text).trim_start_matches(['0', 'd', 'f', 'x']).is_empty();
+        assert!(is_zero, "{op} of {from} to {to}:\n{text}");
+    }
+}
+
+/// The literal that a text in PTX stores if it only moves values.
+fn stored_literal(text: &str) -> &str {
+    let mut values: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in text.lines().map(|line| line.trim().trim_end_matches(';')) {
+        let Some((op, operands)) = line.split_once(' ') else { continue };
+        let Some((to, from)) = operands.split_once(", ") else { continue };
+        let value = values.get(from).copied().unwrap_or(from);
+        match op.split('.').next() {
+            Some("mov") => {
+                values.insert(to, value);
+            }
+            Some("st") => return value,
+            _ => {}
+        }
+    }
+    panic!("nothing is stored:\n{text}");
+}
+
+/// A constant index outside of its array is an error in WGSL, even behind a gate that is never
+/// true.
+#[test]
+fn constant_indices_are_inside_of_their_arrays_in_wgsl() {
+    let mut b = Builder::new(4);
+    let [out, input] = [0, 1].map(|slot| b.global(slot, DType::F32, 64));
+    let local = b.local(DType::F32, 4);
+    let range = b.range(AxisKind::Loop, 16);
+    let [zero, two, four, five, below] = [0, 2, 4, 5, -5].map(|value| b.int(value));
+    let index = b.push(Op::Mul, DType::I32, &[range, four], Arg::None);
+    // Used twice, so that it has a name.
+    let computed = b.push(Op::Sub, DType::I32, &[zero, five], Arg::None);
+    let never = b.push(Op::CmpLt, DType::Bool, &[range, zero], Arg::None);
+    let mut sum = b.load(input, index, None);
+    for (array, index) in [(input, below), (input, computed), (local, two)] {
+        let value = b.load(array, index, Some(never));
+        sum = b.alu(Op::Add, DType::F32, &[sum, value]);
+    }
+    b.store(out, index, sum, None);
+    b.store(out, computed, sum, Some(never));
+    b.store(local, two, sum, Some(never));
+    b.end(range);
+    let kernel = b.finish("E_never");
+    for compiler in COMPILERS.iter().filter(|compiler| compiler.language.starts_with("wgsl")) {
+        let language = crate::language_of(compiler);
+        let text = text(language, &kernel);
+        assert!(text.contains("local0[2], local0[2+1], local0[0], local0[0]"), "{text}");
+        assert_eq!(text.matches("data1[0], data1[0], data1[0], data1[0]").count(), 2, "{text}");
+        assert_eq!(compiler.check("naga", &text, language.extension), Ok(()));
     }
 }
