@@ -40,10 +40,11 @@ Exit codes of every command:
   130  interrupted by Ctrl-C (129 by SIGHUP, 143 by SIGTERM) before anything was found
   141  the reader of standard output has closed it";
 
-/// Parses one name of a comma-separated list; ignores the blanks around it.
+/// Parses the name of a backend, peer, device or lane; ignores the blanks around it.
 fn word(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a name is missing".to_string()),
+        "exec:" => Err("exec: is followed by the command of an engine".to_string()),
         word => Ok(word.to_string()),
     }
 }
@@ -253,7 +254,8 @@ pub(crate) enum Command {
     ///
     /// File: fuzz/rules/verdicts.txt, the reviewed ledger; --write updates it.
     ///
-    /// Exit codes: 2 if a rule is refuted or open, or its verdict differs from the ledger's.
+    /// Exit codes: 2 if a rule is refuted or open, or its verdict differs from the ledger's, or if
+    /// --seconds ended the run before all rules were decided.
     ///
     /// Examples:
     ///   gradiff prove divmod/floordiv
@@ -373,8 +375,8 @@ pub(crate) struct Hunt {
     /// Folder that findings are written to.
     #[arg(long, default_value = "findings")]
     pub(crate) findings: PathBuf,
-    /// Files that earlier hunts wrote, or folders of such: the same failures are counted, and
-    /// reported no more.
+    /// Files that earlier hunts wrote, or folders of such: the same failures, of the same peer in
+    /// any version, are counted, and reported no more.
     #[arg(long, value_name = "PATH")]
     pub(crate) known: Vec<PathBuf>,
     /// Stop after this many different findings.
@@ -398,7 +400,9 @@ pub(crate) struct Hunt {
     #[arg(long)]
     pub(crate) json: bool,
     /// Hunt every planted fault in turn and print the time to find each.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = [
+        "programs", "lanes", "jobs", "known", "max_findings", "timeout", "wall_timeout", "require",
+    ])]
     pub(crate) faults: bool,
 }
 
@@ -558,11 +562,12 @@ pub(crate) struct Sweep {
     pub(crate) allow_empty: bool,
     /// Judge the shape trackers or expressions of this peer, such as tinygrad@0.10.2, instead, on
     /// random cases.
-    #[arg(long, value_name = "PEER")]
+    #[arg(long, value_name = "PEER", value_parser = word)]
     pub(crate) peer: Option<String>,
     /// End after this many distinct failures of the peer.
-    #[arg(long, default_value_t = 8, requires = "peer")]
-    pub(crate) max_findings: usize,
+    #[arg(long, default_value_t = 8, requires = "peer",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_findings: u64,
     /// Print this many expressions that have more operations here than on the peer.
     #[arg(long, default_value_t = 0, requires = "peer")]
     pub(crate) larger: u64,
@@ -578,7 +583,7 @@ pub(crate) struct Compare {
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// The peer, such as tinygrad@0.10.2.
-    #[arg(long, value_name = "PEER")]
+    #[arg(long, value_name = "PEER", value_parser = word)]
     pub(crate) with: String,
     /// For a single file, also print the source texts of its kernels.
     #[arg(long)]
@@ -669,7 +674,7 @@ pub(crate) struct Prove {
     #[arg(long)]
     pub(crate) smt: bool,
     /// Start no further rule after this many seconds.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
 }
 
@@ -736,6 +741,7 @@ pub(crate) enum PeersAction {
     /// or an expression that the peer gets wrong.
     Script {
         /// The peer, as in --backends.
+        #[arg(value_parser = word)]
         peer: String,
         /// A corpus file.
         file: PathBuf,

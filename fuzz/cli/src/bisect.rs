@@ -6,7 +6,7 @@ use gradiff_check::{Answer, Kind, PEERS};
 use gradiff_corpus::{Case, CaseFile};
 
 use crate::args::Bisect;
-use crate::known::RIGHT;
+use crate::known::{RIGHT, headline};
 use crate::out::outln;
 use crate::whole::write_whole;
 use crate::{Failure, Status};
@@ -44,7 +44,7 @@ pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
     let longest = versions.iter().map(String::len).max().unwrap_or(0);
     let width = options.peer.len() + 1 + longest + 2;
     let mut report = String::new();
-    for path in crate::case::files(&options.files, false)? {
+    for path in crate::case::cases(&options.files, false)? {
         let file = crate::case::read(&path)?;
         outln!("{}", path.display());
         let mut tried = Vec::new();
@@ -107,7 +107,7 @@ fn words(answer: &Answer) -> String {
 /// The kind of failure of a program that its first line begins with.
 fn kind(file: &CaseFile) -> Option<&str> {
     match file.case {
-        Case::Program(_) => Some(file.description.first()?.split_once(" on ")?.0),
+        Case::Program(_) => Some(headline(file)?.0),
         _ => None,
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn choose(
     defaults: impl Iterator<Item = String>,
     required: &[String],
 ) -> Result<Chosen, Failure> {
+    check_required(required)?;
     let mut missing = BTreeMap::new();
     let mut names: Vec<String> = Vec::new();
     if requested.is_empty() {
@@ -81,6 +82,22 @@ pub(crate) fn choose(
     Ok(Chosen { names, missing })
 }
 
+/// Checks that everything required exists somewhere, before any device is opened.
+fn check_required(required: &[String]) -> Result<(), Failure> {
+    let is_row = |word: &String| {
+        let mut rows = gradiff_check::BACKENDS.iter();
+        rows.any(|row| row.name == word || row.device == word)
+    };
+    let is_known = |word: &&String| is_row(word) || gradiff_check::is_peer(word);
+    let Some(word) = required.iter().find(|word| !is_known(word)) else { return Ok(()) };
+    let mut devices: Vec<&str> = gradiff_check::BACKENDS.iter().map(|row| row.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    let devices = devices.join(", ");
+    let message = format!("--require {word}: no such device or backend; known: {devices}");
+    Err(Failure::Usage(message))
+}
+
 /// Checks that the run has everything required: backends, or devices with all of their backends.
 fn require(
     required: &[String],
@@ -88,17 +105,6 @@ fn require(
     missing: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     for word in required {
-        let rows = gradiff_check::BACKENDS.iter();
-        let is_known = rows.into_iter().any(|row| row.name == word || row.device == word);
-        if !is_known && !gradiff_check::is_peer(word) {
-            let mut devices: Vec<&str> =
-                gradiff_check::BACKENDS.iter().map(|row| row.device).collect();
-            devices.sort_unstable();
-            devices.dedup();
-            let devices = devices.join(", ");
-            let message = format!("--require {word}: no such device or backend; known: {devices}");
-            return Err(Failure::Usage(message));
-        }
         if let Some(reason) = missing.get(word) {
             return Err(Failure::Environment(format!("{word} is required: {reason}")));
         }
@@ -201,9 +207,9 @@ pub(crate) fn read(path: &Path) -> Result<CaseFile, Failure> {
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
-/// Returns whether a file is a case or a sequence, by its name.
+/// Returns whether a file is a case, by its name.
 fn is_case(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "case") || is_sequence(path)
+    path.extension().is_some_and(|extension| extension == "case")
 }
 
 /// Returns whether a file holds a sequence of programs that a hunt has saved, by its name.
@@ -211,12 +217,31 @@ pub(crate) fn is_sequence(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == crate::sequence::EXTENSION)
 }
 
-/// Returns the given files, and the corpus files below the given folders, in order. Follows links,
-/// but not in circles.
+/// Returns the given files, and the cases below the given folders, in order. Follows links, but not
+/// in circles.
 ///
 /// # Errors
-/// A path that does not exist; a folder without corpus files, unless that is allowed.
-pub(crate) fn files(paths: &[PathBuf], is_empty_allowed: bool) -> Result<Vec<PathBuf>, Failure> {
+/// A path that does not exist; a folder without cases, unless that is allowed.
+pub(crate) fn cases(paths: &[PathBuf], is_empty_allowed: bool) -> Result<Vec<PathBuf>, Failure> {
+    files(paths, is_empty_allowed, is_case)
+}
+
+/// Returns what [`cases`] does, and the sequences below the folders as well.
+///
+/// # Errors
+/// As [`cases`].
+pub(crate) fn cases_and_sequences(
+    paths: &[PathBuf],
+    is_empty_allowed: bool,
+) -> Result<Vec<PathBuf>, Failure> {
+    files(paths, is_empty_allowed, |path| is_case(path) || is_sequence(path))
+}
+
+fn files(
+    paths: &[PathBuf],
+    is_empty_allowed: bool,
+    is_chosen: fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
@@ -234,13 +259,13 @@ pub(crate) fn files(paths: &[PathBuf], is_empty_allowed: bool) -> Result<Vec<Pat
                 Err(error) if error.loop_ancestor().is_some() => continue,
                 // A dangling link whose name is not that of a case.
                 Err(error)
-                    if error.path().is_some_and(|path| path.is_symlink() && !is_case(path)) =>
+                    if error.path().is_some_and(|path| path.is_symlink() && !is_chosen(path)) =>
                 {
                     continue;
                 }
                 Err(error) => return Err(failed(error.into())),
             };
-            if entry.file_type().is_file() && is_case(entry.path()) {
+            if entry.file_type().is_file() && is_chosen(entry.path()) {
                 inside.push(entry.into_path());
             }
         }

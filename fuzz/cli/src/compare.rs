@@ -39,10 +39,11 @@ const COLUMNS: [&str; 4] = ["kernels", "loads", "stores", "alu"];
 /// fails is a row, and makes the command fail at its end.
 ///
 /// # Errors
-/// A peer that is not available or shows no kernels; files that cannot be read.
+/// A peer that is not available or shows no kernels; files that cannot be read; no program that
+/// could be compared.
 pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
     crate::interrupt::install();
-    let files = crate::case::files(&options.files, false)?;
+    let files = crate::case::cases(&options.files, false)?;
     let peer = options.with.as_str();
     gradiff_check::check_kernels_there(peer)
         .map_err(|reason| Failure::Environment(format!("{peer}: {reason}")))?;
@@ -52,7 +53,7 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
     row("here / there", COLUMNS.map(str::to_string));
     for path in &files {
         if crate::interrupt::is_requested() {
-            return Err(Failure::Interrupted);
+            break;
         }
         let Case::Program(program) = crate::case::read(path)?.case else { continue };
         let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into());
@@ -65,6 +66,8 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
                 skipped += 1;
                 continue;
             }
+            // It may be the failure of a peer which the request to end has ended.
+            Err(_) if crate::interrupt::is_requested() => break,
             Err(reason) => {
                 outln!("{name:40}failed: {reason}");
                 failed += 1;
@@ -86,7 +89,12 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
     for (name, [fewer, equal, more]) in COLUMNS.iter().zip(counts) {
         outln!("{name:10}fewer here in {fewer}, as many in {equal}, more in {more}");
     }
-    Ok(if failed > 0 { Status::Findings } else { Status::Clean })
+    match (failed, compared) {
+        (1.., _) => Ok(Status::Findings),
+        _ if crate::interrupt::is_requested() => Err(Failure::Interrupted),
+        (_, 0) => Err(Failure::Usage("none of the files has a program to compare".to_string())),
+        _ => Ok(Status::Clean),
+    }
 }
 
 fn row(name: &str, cells: [String; COLUMNS.len()]) {

@@ -29,7 +29,7 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     let cases: Vec<Case> = if options.files.is_empty() {
         gradiff_check::embedded_cases()
     } else {
-        let files = crate::case::files(&options.files, options.allow_empty)?;
+        let files = crate::case::cases(&options.files, options.allow_empty)?;
         let case = |path: &std::path::PathBuf| Ok(crate::case::read(path)?.case);
         files.iter().map(case).collect::<Result<_, Failure>>()?
     };

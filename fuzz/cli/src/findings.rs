@@ -61,7 +61,13 @@ impl Raw {
     /// Writes the programs that a worker had run when it died.
     pub(crate) fn death(&self, death: &Death) -> Option<PathBuf> {
         let text = sequence_text(&death.failure, "not replayed yet", &death.sequence);
-        self.write(&sequence_name(&death.sequence), &text)
+        self.write(&sequence_name(&death.failure, &death.sequence), &text)
+    }
+
+    /// Removes the file of a failure that is saved in a smaller form.
+    pub(crate) fn remove(path: &Path) {
+        // A file that cannot be removed is only superfluous.
+        let _ = std::fs::remove_file(path);
     }
 
     fn write(&self, name: &str, text: &str) -> Option<PathBuf> {
@@ -84,8 +90,9 @@ fn sequence_text(failure: &CheckFailure, fate: &str, sequence: &Sequence) -> Str
     format!("# {}\n# gradiff replay runs this file again\n{sequence}", clean(&line))
 }
 
-fn sequence_name(sequence: &Sequence) -> String {
-    let stem = gradiff_check::stem(&sequence.to_string());
+fn sequence_name(failure: &CheckFailure, sequence: &Sequence) -> String {
+    let CheckFailure { backend, kind, .. } = failure;
+    let stem = gradiff_check::stem(&format!("{} on {backend}\n{sequence}", kind.name()));
     format!("{}.{EXTENSION}", stem.replace("fuzz-", "death-"))
 }
 
@@ -99,14 +106,14 @@ pub(crate) struct Findings {
     known: Vec<Known>,
     /// The first program that fails only after other programs.
     order_dependent: Option<Record>,
-    slow: u64,
+    slow: Vec<String>,
     not_reproduced: u64,
 }
 
 /// One finding, minimised.
 pub(crate) struct Record {
-    /// Equal for findings that count as the same: the failure's kind, the stage at fault and the
-    /// ops.
+    /// Equal for findings that count as the same: the failure's kind, the peer, the stage at fault
+    /// and the ops.
     signature: String,
     /// The error of a peer, which most likely has one cause, whatever the ops.
     error: Option<String>,
@@ -136,51 +143,55 @@ impl Record {
     }
 }
 
+/// Creates the folder of findings if it is missing.
+///
+/// # Errors
+/// It cannot be created.
+pub(crate) fn create(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        let folder = folder.display();
+        Failure::Usage(format!(
+            "findings cannot be written to {folder}: {error}; choose a folder with --findings"
+        ))
+    })
+}
+
+/// Reads the known failures of these files, and of those in folders.
+///
+/// # Errors
+/// A file that cannot be read, or is not what a hunt writes.
+pub(crate) fn known(paths: &[PathBuf]) -> Result<Vec<Known>, Failure> {
+    let mut known = Vec::new();
+    for path in crate::case::cases(paths, true)? {
+        let file = crate::case::read(&path)?;
+        // Hunts meet no other failures.
+        let Case::Program(program) = &file.case else { continue };
+        let Some((kind, backend)) = known::headline(&file) else {
+            return Err(Failure::Usage(format!(
+                "{}: the first line of a known failure begins as in `# mismatch on torch`",
+                path.display()
+            )));
+        };
+        let signature = signature(program, kind, None, backend);
+        known.push(Known::new(path, &file, signature, kind)?);
+    }
+    Ok(known)
+}
+
 impl Findings {
-    /// Starts without findings; they go to `folder`, which is created if it is missing. `settings`
+    /// Starts without findings, apart from those that are known; they go to `folder`. `settings`
     /// are those of the run.
-    ///
-    /// # Errors
-    /// The folder cannot be created.
-    pub(crate) fn open(folder: &Path, settings: &Settings) -> Result<Findings, Failure> {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            let folder = folder.display();
-            Failure::Usage(format!(
-                "findings cannot be written to {folder}: {error}; choose a folder with --findings"
-            ))
-        })?;
-        Ok(Findings {
+    pub(crate) fn new(folder: &Path, settings: &Settings, known: Vec<Known>) -> Findings {
+        Findings {
             folder: folder.to_path_buf(),
             settings: settings.clone(),
             clients: BTreeMap::new(),
             records: Vec::new(),
-            known: Vec::new(),
+            known,
             order_dependent: None,
-            slow: 0,
+            slow: Vec::new(),
             not_reproduced: 0,
-        })
-    }
-
-    /// Takes the failures of these files, and of those in folders, for known.
-    ///
-    /// # Errors
-    /// A file that cannot be read, or is not what a hunt writes.
-    pub(crate) fn know(&mut self, paths: &[PathBuf]) -> Result<(), Failure> {
-        for path in crate::case::files(paths, false)? {
-            let file = crate::case::read(&path)?;
-            let first = file.description.first().map_or("", String::as_str);
-            let Some((kind, _)) = first.split_once(" on ") else {
-                return Err(Failure::Usage(format!(
-                    "{}: the first line of a known failure begins as in `# mismatch on torch`",
-                    path.display()
-                )));
-            };
-            // Hunts meet no other failures.
-            if let Case::Program(program) = &file.case {
-                self.known.push(Known::new(path, &file, signature(program, kind, None), kind)?);
-            }
         }
-        Ok(())
     }
 
     /// Returns the known failures.
@@ -193,9 +204,10 @@ impl Findings {
         &self.records
     }
 
-    /// Returns the number of programs that hung in a batch, but not when they were run alone.
-    pub(crate) fn slow(&self) -> u64 {
-        self.slow
+    /// Returns the numbers of programs that hung when they were run, but not when they were
+    /// examined.
+    pub(crate) fn slow(&self) -> &[String] {
+        &self.slow
     }
 
     /// Returns the number of workers whose deaths did not recur when their programs were run again.
@@ -225,7 +237,7 @@ impl Findings {
             }
             Ok(None) => match (&failed.death, original.kind) {
                 (_, Kind::Timeout) => {
-                    self.slow += 1;
+                    self.slow.push(failed.index.to_string());
                     true
                 }
                 // The program alone does not fail: the programs before it have a part in it.
@@ -243,7 +255,7 @@ impl Findings {
             Err(failure) => return Err(failure),
         };
         match raw {
-            Some(raw) if is_saved => Self::remove_raw(&raw),
+            Some(raw) if is_saved => Raw::remove(&raw),
             _ => {}
         }
         Ok(())
@@ -270,18 +282,7 @@ impl Findings {
         }
         let client = self.client(&backends);
         let small = minimise(program, &now, client, Some(MINIMISE_TIME), progress)?;
-        let failures = match small == *program {
-            true => vec![now.clone()],
-            false => match client.judge(&small) {
-                Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
-                judged => judged?.1,
-            },
-        };
-        let (small, now) = match failures.into_iter().find(|failure| is_same(failure, original)) {
-            Some(now) => (small, now),
-            None if is_death(&now) => return Ok(None),
-            None => (program.clone(), now),
-        };
+        let Some((small, now)) = small else { return Ok(None) };
         let blame = match gradiff_check::is_peer(&now.backend) {
             true => None,
             false => match client.blame(&small, &now) {
@@ -295,9 +296,9 @@ impl Findings {
     /// Writes a finding unless it is known. Returns whether its raw file is no longer needed.
     fn save(&mut self, finding: Finding) -> bool {
         let kind = finding.failure.kind.name();
-        let signature = signature(&finding.program, kind, finding.blame.as_ref());
-        let case = Case::Program(finding.program.clone());
         let backend = &finding.failure.backend;
+        let signature = signature(&finding.program, kind, finding.blame.as_ref(), backend);
+        let case = Case::Program(finding.program.clone());
         let failed = Failed { signature: &signature, kind, case: &case, backend };
         if known::count(&mut self.known, &failed) {
             return true;
@@ -350,10 +351,10 @@ impl Findings {
             }
         };
         let text = sequence_text(&failure, &fate, &sequence);
-        let path = self.folder.join(sequence_name(&sequence));
+        let path = self.folder.join(sequence_name(&failure, &sequence));
         let path = match write_whole(&path, &text) {
             Ok(()) => {
-                raw.iter().for_each(|raw| Self::remove_raw(raw));
+                raw.iter().for_each(|raw| Raw::remove(raw));
                 Some(path)
             }
             // The raw file stays, or its text was printed when it could not be written.
@@ -422,7 +423,7 @@ impl Findings {
         })
     }
 
-    /// Runs the program alone. Returns the failure of the same kind, if there is one.
+    /// Runs the program alone. Returns the same failure, if it is there.
     fn rerun(
         &mut self,
         program: &Program,
@@ -467,12 +468,6 @@ impl Findings {
         let _ = std::fs::remove_dir(Raw::of(&self.folder).folder);
     }
 
-    /// Removes the raw file of a failure that is saved in a smaller form.
-    fn remove_raw(path: &Path) {
-        // A file that cannot be removed is only superfluous.
-        let _ = std::fs::remove_file(path);
-    }
-
     /// Writes the files of a finding. If that fails, the corpus file
     /// goes to standard error, so that nothing is lost.
     fn write(&self, finding: &Finding) -> Option<PathBuf> {
@@ -490,10 +485,14 @@ impl Findings {
     }
 }
 
-/// Returns whether a failure has the same kind as the one that was found, and no other process
-/// caused it.
+/// Returns whether a failure has the same kind as the one that was found, on the same backend, and
+/// no other process caused it. A worker may die of damage while another backend runs.
 fn is_same(failure: &CheckFailure, original: &CheckFailure) -> bool {
-    failure.kind == original.kind && !is_from_outside(failure)
+    let is_of_worker =
+        |failure: &CheckFailure| is_death(failure) && !gradiff_check::is_peer(&failure.backend);
+    let is_there =
+        failure.backend == original.backend || (is_of_worker(failure) && is_of_worker(original));
+    failure.kind == original.kind && is_there && !is_from_outside(failure)
 }
 
 /// Returns whether another process has ended the worker.
@@ -506,8 +505,8 @@ fn is_death(failure: &CheckFailure) -> bool {
     failure.kind == Kind::Crash && !failure.detail.starts_with("panic")
 }
 
-/// Returns the smallest program found that fails on the same backend in the same way; `time` limits
-/// the search.
+/// Returns the smallest program found that fails on the same backend in the same way, and its
+/// failure; `time` limits the search. `None` if a worker dies of it by chance.
 ///
 /// # Errors
 /// No worker can be started.
@@ -517,7 +516,7 @@ pub(crate) fn minimise(
     client: &mut Client,
     time: Option<Duration>,
     progress: &mut Progress,
-) -> Result<Program, Failure> {
+) -> Result<Option<(Program, CheckFailure)>, Failure> {
     let start = Instant::now();
     let (mut runs, mut statements) = (0, program.statements.len());
     let budget = match (original.kind, gradiff_check::is_peer(&original.backend)) {
@@ -551,25 +550,42 @@ pub(crate) fn minimise(
             }
         }
     });
-    problem.map_or(Ok(small), Err)
+    problem.map_or(Ok(()), Err)?;
+    let failures = match small == *program {
+        true => return Ok(Some((small, original.clone()))),
+        false => match client.judge(&small) {
+            Err(Failure::Interrupted) => return Ok(Some((small, original.clone()))),
+            judged => judged?.1,
+        },
+    };
+    Ok(match failures.into_iter().find(|failure| is_same(failure, original)) {
+        Some(failure) => Some((small, failure)),
+        None if is_death(original) => None,
+        None => Some((program.clone(), original.clone())),
+    })
 }
 
-/// Returns the exception with which a peer refused a program, its message without numbers; `None`
-/// if it has no message, or this is another failure.
+/// Returns a peer and the exception with which it refused a program, its message without numbers;
+/// `None` if it has no message, or this is another failure.
 fn error_of_peer(failure: &CheckFailure) -> Option<String> {
     let (exception, message) = failure.detail.split_once(": ")?;
+    let peer = known::peer_of(&failure.backend)?;
     let is_exception = exception.ends_with("Error") || exception.ends_with("Exception");
-    if failure.kind != Kind::Refused || !gradiff_check::is_peer(&failure.backend) || !is_exception {
+    if failure.kind != Kind::Refused || !is_exception {
         return None;
     }
     let text = message.replace(|c: char| c.is_ascii_digit(), "");
-    message.contains(' ').then(|| format!("{exception}: {text}"))
+    message.contains(' ').then(|| format!("{peer}: {exception}: {text}"))
 }
 
-/// Returns a text that is equal for findings that are most likely one bug: kind and rule at fault,
-/// or stage at fault and the ops that compute, in any order. Where no stage is known, as of peers,
-/// an op counts with its dtype: all integers of 32 and 64 bits for one, and f32 and f64.
-fn signature(program: &Program, kind: &str, blame: Option<&Blame>) -> String {
+/// Returns a text that is equal for findings that are most likely one bug: kind and peer, rule at
+/// fault, or stage at fault and the ops that compute, in any order. Where no stage is known, as of
+/// peers, an op counts with its dtype: all integers of 32 and 64 bits for one, and f32 and f64.
+fn signature(program: &Program, kind: &str, blame: Option<&Blame>, backend: &str) -> String {
+    let kind = match known::peer_of(backend) {
+        Some(peer) => format!("{kind} on {peer}"),
+        None => kind.to_string(),
+    };
     if let Some(culprit) = blame.and_then(|blame| blame.rule.as_ref()) {
         return format!("{kind} {}", culprit.rule);
     }

@@ -1,5 +1,6 @@
 //! `gradiff hunt`: workers run programs; this process counts, minimises and reports.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use crate::args::Hunt;
 use crate::case::Chosen;
-use crate::findings::{Findings, Form, Raw};
+use crate::findings::{self, Findings, Form, Raw};
 use crate::out::{clean, errln, outln};
 use crate::pool::{Client, Death, FailedProgram, Results, Settings};
 use crate::progress::Progress;
@@ -40,11 +41,13 @@ const REASON_CHARS: usize = 300;
 struct Batch {
     numbers: Range<u64>,
     tally: Tally,
-    /// The first failure of each program, with its raw file.
+    /// The first failure of each program in the engine, and on each peer, with its raw file.
     failures: Vec<(FailedProgram, Option<PathBuf>)>,
     deaths: Vec<(Death, Option<PathBuf>)>,
     /// Failures of the machine, with the number of programs that could not run.
     environment: BTreeMap<String, u64>,
+    slow: Vec<String>,
+    pending: u64,
 }
 
 impl Batch {
@@ -61,6 +64,8 @@ impl Batch {
             failures: Vec::new(),
             deaths: Vec::new(),
             environment: BTreeMap::from([(reason, count)]),
+            slow: Vec::new(),
+            pending: 0,
         }
     }
 }
@@ -84,6 +89,8 @@ pub(crate) struct Report {
     /// Number of failures that were not examined, for lack of time or because there were enough
     /// findings; the folder `raw` holds them.
     pub(crate) pending: u64,
+    /// The numbers of programs that exceeded a limit once, but not when they were run again alone.
+    pub(crate) slow: Vec<String>,
 }
 
 /// Runs a hunt and prints its results.
@@ -126,6 +133,8 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     let config = crate::case::config(&options.lanes)?;
     let count = options.programs.or(options.seconds).unwrap_or(SECONDS);
     crate::case::check_count(count, "programs", options.allow_empty)?;
+    findings::create(&options.findings)?;
+    let known = findings::known(&options.known)?;
     let chosen = crate::case::choose(&options.backends, crate::case::hunted(), &options.require)?;
     for (device, reason) in &chosen.missing {
         errln!("gradiff: without {device}: {reason}");
@@ -138,8 +147,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         wall_seconds: options.wall_timeout,
         grace: GRACE,
     };
-    let mut findings = Findings::open(&options.findings, &settings)?;
-    findings.know(&options.known)?;
+    let mut findings = Findings::new(&options.findings, &settings, known);
     let raw = Raw::of(&options.findings);
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let jobs = options.jobs.unwrap_or(cores);
@@ -154,6 +162,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     let mut first_seconds = None;
     let mut environment = BTreeMap::new();
     let mut pending = 0;
+    let mut slow = Vec::new();
     let supply = Supply {
         next: AtomicU64::new(0),
         limit,
@@ -188,13 +197,15 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                 };
                 let count = batch.count();
                 tally.add(&batch.tally);
+                slow.extend(batch.slow);
+                pending += batch.pending;
                 for index in batch.numbers {
                     pairs.add(&gradiff_gen::program_at(options.seed, index, &config).program);
                 }
                 for (reason, count) in batch.environment {
                     *environment.entry(reason).or_default() += count;
                 }
-                if !batch.failures.is_empty() || !batch.deaths.is_empty() {
+                if count + batch.pending > 0 {
                     first_seconds.get_or_insert(progress.seconds());
                 }
                 for (death, raw) in batch.deaths {
@@ -230,9 +241,19 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     findings.close();
     outcome?;
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
-    tally.slow += findings.slow();
+    slow.extend_from_slice(findings.slow());
     let seconds = progress.seconds();
-    Ok(Report { tally, pairs, findings, seconds, first_seconds, chosen, environment, pending })
+    Ok(Report {
+        tally,
+        pairs,
+        findings,
+        seconds,
+        first_seconds,
+        chosen,
+        environment,
+        pending,
+        slow,
+    })
 }
 
 /// Returns the number of failures that stay in their raw files: 1 if the machine prevented the
@@ -272,11 +293,19 @@ impl Supply<'_> {
             }
             let count = BATCH.min(self.limit - first);
             let is_over = || self.is_over.load(Ordering::SeqCst);
-            let batch = match client.run(first, count, &is_over) {
+            let early = RefCell::new(None);
+            let lost = |death: &Death| *early.borrow_mut() = self.raw.death(death);
+            let batch = match client.run(first, count, &is_over, &lost) {
                 Ok(results) => Ok(self.batch(first..first + count, results)),
                 Err(Failure::Environment(reason)) => Ok(Batch::failed(count, reason)),
                 Err(failure) => Err(failure),
             };
+            // A program that dies or hangs alone has a file of its own.
+            if let (Ok(Batch { deaths, pending: 0, .. }), Some(early)) = (&batch, early.take())
+                && deaths.is_empty()
+            {
+                Raw::remove(&early);
+            }
             // A worker that cannot start would not start for the other batches either.
             let is_last = batch.as_ref().map_or(true, |batch| batch.tally.programs == 0);
             let failures = batch.as_ref().map_or(0, Batch::count);
@@ -307,7 +336,7 @@ impl Supply<'_> {
     fn close(&self, client: &mut Client, sender: &Sender<Result<Batch, Failure>>) {
         if let Some(death) = client.close() {
             let tally = Tally { crashes: 1, ..Tally::default() };
-            let results = Results { tally, failures: Vec::new(), deaths: vec![death] };
+            let results = Results { tally, deaths: vec![death], ..Results::default() };
             let batch = self.batch(0..0, results);
             self.unexamined.fetch_add(batch.count(), Ordering::SeqCst);
             // Sending fails if the hunt is over.
@@ -343,19 +372,22 @@ impl Supply<'_> {
             failures: first_of_each(failures).into_iter().map(written).collect(),
             deaths: results.deaths.into_iter().map(|d| (d.clone(), self.raw.death(&d))).collect(),
             environment,
+            slow: results.slow,
+            pending: results.pending,
         }
     }
 }
 
-/// Returns the first failure of each program: one that fails on several backends is found once.
+/// Returns the first failure of each program in the engine, and on each peer: one that fails on
+/// several backends of the engine is found once.
 fn first_of_each(failures: Vec<FailedProgram>) -> Vec<FailedProgram> {
-    let mut first: Vec<FailedProgram> = Vec::new();
+    let mut first = BTreeMap::new();
     for failed in failures {
-        if !first.iter().any(|known| known.index == failed.index) {
-            first.push(failed);
-        }
+        let backend = failed.failure.backend.clone();
+        let peer = Some(backend).filter(|backend| gradiff_check::is_peer(backend));
+        first.entry((failed.index, peer)).or_insert(failed);
     }
-    first
+    first.into_values().collect()
 }
 
 fn origin(options: &Hunt, index: u64) -> String {
@@ -412,7 +444,7 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         "environment": tally.environment,
         "environment_reasons": report.environment,
         "missing": report.chosen.missing,
-        "slow": tally.slow,
+        "slow": report.slow,
         "skipped": tally.skipped,
         "feature_pairs": {"seen": report.pairs.seen(), "possible": Pairs::POSSIBLE},
         "seed": options.seed,
@@ -444,8 +476,8 @@ fn print_table(options: &Hunt, report: &Report) {
     for (name, value) in rows {
         outln!("{name:18}{value}");
     }
-    if tally.slow > 0 {
-        outln!("{:18}{} programs, over the limit once, but not alone", "slow", tally.slow);
+    for numbers in &report.slow {
+        outln!("{:18}{numbers}: over the limit once, but not alone", "slow");
     }
     let not_reproduced = report.findings.not_reproduced();
     if not_reproduced > 0 {
@@ -488,5 +520,24 @@ fn print_table(options: &Hunt, report: &Report) {
             Some(path) => outln!("saved as {}", path.display()),
             None => outln!("not saved: see above"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_a_peer_hides_none_of_the_engine_or_of_another_peer() {
+        let failed = |(index, backend): (u64, &str)| {
+            let (backend, detail) = (backend.to_string(), String::new());
+            let failure = gradiff_check::Failure { backend, kind: Kind::Mismatch, detail };
+            FailedProgram { index, failure, death: None }
+        };
+        let failures = [(4, "numpy"), (3, "numpy"), (3, "interp"), (3, "c/opts"), (3, "numpy@2.0")];
+        let first = first_of_each(failures.into_iter().map(failed).collect());
+        let first: Vec<(u64, &str)> =
+            first.iter().map(|failed| (failed.index, failed.failure.backend.as_str())).collect();
+        assert_eq!(first, [(3, "interp"), (3, "numpy"), (3, "numpy@2.0"), (4, "numpy")]);
     }
 }

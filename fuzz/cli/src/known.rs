@@ -11,6 +11,8 @@ pub(crate) struct Known {
     /// Equal for failures that most likely have one cause.
     signature: String,
     kind: String,
+    /// The peer that fails; `None` for the engine.
+    peer: Option<String>,
     /// Further cases that fail for the same cause.
     includes: Vec<Pattern>,
     /// The versions of which `bisect` has written that they are right.
@@ -40,8 +42,30 @@ impl Known {
             line.split("; ").find_map(|part| part.strip_prefix(RIGHT)?.strip_prefix(' '))
         });
         let right_in = versions.flat_map(|list| list.split(", ")).map(str::to_string).collect();
-        Ok(Known { signature, kind: kind.to_string(), includes, right_in, path, count: 0 })
+        let (kind, peer) = (kind.to_string(), headline(file).and_then(|(_, name)| peer_of(name)));
+        Ok(Known { signature, kind, peer, includes, right_in, path, count: 0 })
     }
+}
+
+/// The kind of failure and the backend that the first line of a file names, as in
+/// `# mismatch on torch: ...`.
+pub(crate) fn headline(file: &CaseFile) -> Option<(&str, &str)> {
+    let (kind, rest) = file.description.first()?.split_once(" on ")?;
+    Some((kind, rest.split_once(": ").map_or(rest, |(backend, _)| backend)))
+}
+
+/// The peer that a backend is, `None` for backends of the engine. Versions of a framework are one
+/// peer, and so are commands that differ by folders and flags.
+pub(crate) fn peer_of(backend: &str) -> Option<String> {
+    if !gradiff_check::is_peer(backend) {
+        return None;
+    }
+    let Some(command) = backend.strip_prefix("exec:") else {
+        return backend.split('@').next().map(str::to_string);
+    };
+    let words = command.split_whitespace().filter(|word| !word.starts_with('-'));
+    let names: Vec<&str> = words.map(|word| word.rsplit('/').next().unwrap_or(word)).collect();
+    Some(format!("exec:{}", names.join(" ")))
 }
 
 /// The word before the versions that are right with a case.
@@ -59,12 +83,13 @@ pub(crate) struct Failed<'a> {
     pub(crate) backend: &'a str,
 }
 
-/// Counts a failure for the known one of the same signature, or else for the first one whose
-/// patterns include its case; of those with which its version was right, for none. Returns whether
-/// it is known.
+/// Counts a failure for the known one of the same peer and signature, or else for the first one
+/// whose patterns include its case; of those with which its version was right, for none. Returns
+/// whether it is known.
 pub(crate) fn count(known: &mut [Known], failed: &Failed<'_>) -> bool {
     let version = failed.backend.split_once('@').map_or("", |(_, version)| version);
-    let is_due = |of: &Known| !of.right_in.iter().any(|right| right == version);
+    let peer = peer_of(failed.backend);
+    let is_due = |of: &Known| of.peer == peer && !of.right_in.iter().any(|right| right == version);
     let has_signature = |of: &Known| is_due(of) && of.signature == failed.signature;
     let includes = |of: &Known| {
         is_due(of)
@@ -167,6 +192,10 @@ mod tests {
         assert!(!is_known("tinygrad@0.10.0", "flip pad", "strides", padded));
         assert!(!is_known("tinygrad@0.14.0", "flip", "merged", flip));
         assert!(!is_known("tinygrad@0.10.3", "flip pad", "merged", padded));
+        // Files of a peer excuse neither another one nor the engine.
+        assert!(!is_known("tinygrad-llvm@0.10.2", "flip", "merged", flip));
+        assert!(!is_known("exec:python3 tinygrad", "flip pad", "merged", padded));
+        assert!(!is_known("interp", "flip", "merged", flip));
     }
 
     /// Hunts can be given all files of known failures.
@@ -174,11 +203,34 @@ mod tests {
     fn known_failures_have_patterns_that_can_be_read() {
         let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus/upstream"));
         let mut patterns = 0;
-        for path in crate::case::files(&[folder], false).unwrap() {
+        for path in crate::case::cases(&[folder], false).unwrap() {
             let file = crate::case::read(&path).unwrap();
             patterns += Known::new(path, &file, String::new(), "").unwrap().includes.len();
         }
         assert!(patterns > 0);
+    }
+
+    #[test]
+    fn peers_are_told_apart_by_names_without_versions_folders_and_flags() {
+        for (backend, peer) in [
+            ("interp", None),
+            ("c/opts", None),
+            ("torch@2.9.1", Some("torch")),
+            ("torch-compile", Some("torch-compile")),
+            ("exec:../bin/candle-peer --wrong", Some("exec:candle-peer")),
+            ("exec:python3 fuzz/peers/example.py", Some("exec:python3 example.py")),
+        ] {
+            assert_eq!(peer_of(backend).as_deref(), peer, "{backend}");
+        }
+        for (line, named) in [
+            ("mismatch on exec:candle-peer: a NaN is lost", Some(("mismatch", "exec:candle-peer"))),
+            ("crash on torch", Some(("crash", "torch"))),
+            ("element 0 is 1", None),
+        ] {
+            let file = gradiff_corpus::parse(&format!("# {line}\nview [2]\nflip axes=[0]"));
+            let file = file.unwrap();
+            assert_eq!(headline(&file), named, "{line}");
+        }
     }
 
     #[test]

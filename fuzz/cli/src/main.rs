@@ -74,7 +74,8 @@ impl Failure {
         match self {
             Failure::Usage(_) => 1,
             Failure::Oracle(_) => 2,
-            Failure::Environment(_) => 3,
+            // Peers that the request to end has ended are not the machine's fault.
+            Failure::Environment(_) => interrupt::code().unwrap_or(3),
             Failure::Interrupted => interrupt::code().unwrap_or(130),
             Failure::Internal(_) => 70,
         }

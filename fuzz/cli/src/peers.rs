@@ -26,6 +26,7 @@ pub(crate) fn peers(options: &Peers) -> Result<Status, Failure> {
             Ok(Status::Clean)
         }
         Some(PeersAction::Script { peer, file }) => {
+            crate::interrupt::install();
             match gradiff_check::script(peer, &crate::case::read(file)?.case) {
                 None => Err(Failure::Usage(format!("{peer} is no peer; see `gradiff peers`"))),
                 Some(Err(reason)) => Err(Failure::Environment(format!("{peer}: {reason}"))),

@@ -54,9 +54,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn wall_seconds(&self) -> u64 {
+    /// Wall time of a request that may take `cpu` seconds of processor time.
+    fn wall_seconds(&self, cpu: u64) -> u64 {
         let (times, least) = WALL;
-        self.wall_seconds.unwrap_or(self.timeout_seconds.saturating_mul(times).max(least))
+        let usual = self.timeout_seconds.saturating_mul(times).max(least).max(cpu);
+        self.wall_seconds.unwrap_or(usual)
     }
 }
 
@@ -76,12 +78,12 @@ struct Process {
     memory_kills: Option<u64>,
 }
 
-/// The death of a worker that ran generated programs.
+/// The death of a worker that ran generated programs, or the limit that it exceeded.
 #[derive(Clone, Debug)]
 pub(crate) struct Death {
     /// The backend that ran, and how the process ended.
     pub(crate) failure: CheckFailure,
-    /// All programs that it had run, up to those at which it died.
+    /// All programs that it had run, up to those at which it died; or those at which it hung.
     pub(crate) sequence: Sequence,
 }
 
@@ -105,6 +107,10 @@ pub(crate) struct Results {
     pub(crate) failures: Vec<FailedProgram>,
     /// Deaths that none of the programs has caused alone.
     pub(crate) deaths: Vec<Death>,
+    /// The numbers of programs that exceeded a limit once, but not when they were run again alone.
+    pub(crate) slow: Vec<String>,
+    /// Number of batches that hung, and whose programs have not all run alone since.
+    pub(crate) pending: u64,
 }
 
 /// The part of the work that a worker is about to begin.
@@ -139,16 +145,17 @@ impl Client {
         Client { settings, process: None }
     }
 
-    /// Runs generated programs `first..first + count`. If the worker dies or hangs, runs them one
-    /// by one to find the culprits, until `is_over`.
+    /// Runs generated programs `first..first + count`. If the worker dies or hangs, tells `lost` so
+    /// and runs them one by one to find the culprits, until `is_over`.
     ///
     /// # Errors
-    /// A worker cannot be started; an end was requested.
+    /// A worker cannot be started, or an end is requested, before one has died or hung.
     pub(crate) fn run(
         &mut self,
         first: u64,
         count: u64,
         is_over: &dyn Fn() -> bool,
+        lost: &dyn Fn(&Death),
     ) -> Result<Results, Failure> {
         let numbers: Vec<u64> = (first..first + count).collect();
         let (reply, sequence) = self.ask_run(&numbers)?;
@@ -156,7 +163,8 @@ impl Client {
             Reply::Answer(line) => numbered(&line, &numbers),
             Reply::Died(..) if count > 1 => {
                 let death = Death { failure: self.loss(reply).1, sequence };
-                let mut results = self.run_singly(&numbers, is_over)?;
+                lost(&death);
+                let mut results = self.run_singly(&numbers, is_over)?.0;
                 // A program that kills a worker alone has most likely killed the batch's worker.
                 if results.failures.iter().all(|failed| failed.death.is_none()) {
                     results.tally.crashes += 1;
@@ -165,18 +173,32 @@ impl Client {
                 Ok(results)
             }
             Reply::Hung(..) if count > 1 => {
-                let mut results = self.run_singly(&numbers, is_over)?;
-                results.tally.slow += u64::from(results.tally.timeouts == 0);
+                let sequence = sequence.tail(1);
+                lost(&Death { failure: self.loss(reply).1, sequence });
+                let start = Instant::now();
+                let limit = Duration::from_secs(self.settings.timeout_seconds);
+                let is_late = || is_over() && limit <= start.elapsed();
+                let (mut results, done) = self.run_singly(&numbers, &is_late)?;
+                match results.tally.timeouts {
+                    0 if done < numbers.len() => results.pending += 1,
+                    0 if results.slow.is_empty() => results.slow.push(ranges(&numbers)),
+                    _ => {}
+                }
                 Ok(results)
             }
             // Run it again in a fresh worker before the program is reported.
-            Reply::Hung(..) => match self.ask_run(&numbers)? {
-                (Reply::Answer(line), _) => {
+            Reply::Hung(..) => match self.ask_run(&numbers) {
+                Ok((Reply::Answer(line), _)) => {
                     let mut results = numbered(&line, &numbers)?;
-                    results.tally.slow += 1;
+                    results.slow.push(ranges(&numbers));
                     Ok(results)
                 }
-                (reply, sequence) => Ok(self.lost(&numbers, reply, sequence)),
+                Ok((Reply::Unusable(_), _))
+                | Err(Failure::Interrupted | Failure::Environment(_)) => {
+                    Ok(self.lost(&numbers, reply, sequence))
+                }
+                Ok((reply, sequence)) => Ok(self.lost(&numbers, reply, sequence)),
+                Err(failure) => Err(failure),
             },
             reply => Ok(self.lost(&numbers, reply, sequence)),
         }
@@ -188,23 +210,27 @@ impl Client {
         self.process.as_ref().is_some_and(|process| PROGRAMS_MAX <= count(process))
     }
 
-    /// The results of the first programs, if an end is requested before the last one.
+    /// Returns the results of the first programs, those before `is_over` or before something
+    /// prevents another one, and the number of those that the machine could run.
     fn run_singly(
         &mut self,
         numbers: &[u64],
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Results, Failure> {
-        let mut sum = Results::default();
-        for index in numbers.iter().take_while(|_| !is_over()) {
-            let results = match self.run(*index, 1, is_over) {
-                Err(Failure::Interrupted) if sum.tally.programs > 0 => return Ok(sum),
+    ) -> Result<(Results, usize), Failure> {
+        let (mut sum, mut done) = (Results::default(), 0);
+        let may_run = || !is_over() && !crate::interrupt::is_requested();
+        for index in numbers.iter().take_while(|_| may_run()) {
+            let results = match self.run(*index, 1, is_over, &|_| {}) {
+                Err(Failure::Interrupted | Failure::Environment(_)) => break,
                 results => results?,
             };
             sum.tally.add(&results.tally);
             sum.failures.extend(results.failures);
             sum.deaths.extend(results.deaths);
+            sum.slow.extend(results.slow);
+            done += usize::from(results.tally.environment == 0);
         }
-        Ok(sum)
+        Ok((sum, done))
     }
 
     /// Returns the results of programs at which the worker died or hung.
@@ -219,7 +245,7 @@ impl Client {
         Results {
             tally,
             failures: vec![FailedProgram { index, failure, death }],
-            deaths: Vec::new(),
+            ..Results::default()
         }
     }
 
@@ -235,7 +261,8 @@ impl Client {
         // If the process dies, `ask` drops it.
         let mut history = std::mem::take(&mut process.history);
         // The programs of a batch share compiler calls, so that each further one adds little.
-        let seconds = self.settings.timeout_seconds + numbers.len() as u64 / 4;
+        let further = numbers.len() as u64 / 4;
+        let seconds = self.settings.timeout_seconds.saturating_add(further);
         let reply = self.ask(&format!("run {}", ranges(numbers)), seconds)?;
         match (&reply, &mut self.process) {
             (Reply::Answer(_), Some(process)) => {
@@ -360,7 +387,8 @@ impl Client {
     ) -> Result<Option<Blame>, Failure> {
         let hex = to_hex(&gradiff_corpus::encode(program));
         let request = format!("blame {hex} {}", failure.backend);
-        match self.ask(&request, BLAME_TIMES * self.settings.timeout_seconds)? {
+        let seconds = self.settings.timeout_seconds.saturating_mul(BLAME_TIMES);
+        match self.ask(&request, seconds)? {
             Reply::Answer(line) => parsed(&line, parse_blame),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
             Reply::Hung(how, _) if failure.kind != Kind::Timeout => {
@@ -411,7 +439,7 @@ impl Client {
             Some(process) => process,
             None => Process::start(&self.settings)?,
         };
-        let wall = self.settings.wall_seconds().max(cpu);
+        let wall = self.settings.wall_seconds(cpu);
         let clock = Clock::start(process.child.id(), cpu, wall);
         let sent = writeln!(process.requests, "{request}").and_then(|()| process.requests.flush());
         if sent.is_err() {
@@ -507,7 +535,7 @@ fn numbered(line: &str, numbers: &[u64]) -> Result<Results, Failure> {
     let failures: Option<Vec<FailedProgram>> = failures.into_iter().map(located).collect();
     let failures =
         failures.ok_or_else(|| Failure::Internal(format!("a worker answered: {line}")))?;
-    Ok(Results { tally, failures, deaths: Vec::new() })
+    Ok(Results { tally, failures, ..Results::default() })
 }
 
 /// Parses an answer; a line that is not an answer is an internal error.

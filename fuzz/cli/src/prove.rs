@@ -50,7 +50,9 @@ pub(crate) fn prove(options: &Prove) -> Result<Status, Failure> {
     if decisions.len() < rules.len() {
         outln!("stopped: {} of {} rules were decided", decisions.len(), rules.len());
     }
-    let mut is_clean = decisions.len() == rules.len();
+    // An interrupted run has an exit code of its own.
+    let is_complete = decisions.len() == rules.len() || crate::interrupt::is_requested();
+    let mut is_clean = true;
     for decision in &decisions {
         let problem = problem(decision, has_solver);
         is_clean &= problem.is_none();
@@ -61,7 +63,7 @@ pub(crate) fn prove(options: &Prove) -> Result<Status, Failure> {
         write(&decisions, has_solver)?;
         is_clean = decisions.iter().all(|decision| is_sound(&decision.verdict));
     }
-    Ok(if is_clean { Status::Clean } else { Status::Findings })
+    Ok(if is_clean && is_complete { Status::Clean } else { Status::Findings })
 }
 
 fn chosen(options: &Prove) -> Result<Vec<(Rule, bool)>, Failure> {

@@ -18,6 +18,13 @@ fn client(flags: &RunFlags, required: &[String]) -> Result<Client, Failure> {
 }
 
 fn settings(flags: &RunFlags, required: &[String]) -> Result<Settings, Failure> {
+    for word in &flags.backends {
+        let name = gradiff_check::name_of(word);
+        if name != word {
+            let message = format!("backend {word}: only hunts run one program in so many");
+            return Err(Failure::Usage(format!("{message}; this command takes {name}")));
+        }
+    }
     let chosen = crate::case::choose(&flags.backends, crate::case::all(), required)?;
     Ok(Settings {
         seed: 0,
@@ -55,7 +62,7 @@ struct Outcome {
 pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     crate::interrupt::install();
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
-    let files = crate::case::files(&options.files, options.allow_empty)?;
+    let files = crate::case::cases_and_sequences(&options.files, options.allow_empty)?;
     let contents: Vec<Content> =
         files.iter().map(|file| content(file)).collect::<Result<_, _>>()?;
     let settings = settings(&options.run, &options.require)?;
@@ -122,13 +129,19 @@ fn replay_case(
         outcome.skips.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
     } else {
         for peer in backends.iter().filter(|backend| gradiff_check::is_peer(backend)) {
-            match gradiff_check::ask(peer, &case.case) {
+            let answer = gradiff_check::ask(peer, &case.case);
+            // It may be that of a peer which the request to end has ended.
+            if crate::interrupt::is_requested() {
+                return Err(Failure::Interrupted);
+            }
+            match answer {
                 Answer::Right(..) => {}
                 Answer::Skipped(reason) => {
                     outcome.skips.push(format!("skipped on {peer}: {reason}"));
                 }
                 Answer::Wrong(kind, detail) => {
-                    outcome.problems.push(format!("{} on {peer}: {detail}", kind.name()));
+                    let backend = peer.clone();
+                    record(&[CheckFailure { backend, kind, detail }], &mut outcome);
                 }
             }
         }
@@ -187,6 +200,8 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
     let mut progress = Progress::start(false);
     let small = crate::findings::minimise(&program, &failure, &mut client, None, &mut progress)?;
     progress.end();
+    // A death by chance is that of the whole program.
+    let (small, failure) = small.unwrap_or((program, failure));
     outln!("# {} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
     out!("{small}");
     Ok(Status::Findings)

@@ -107,11 +107,10 @@ pub(crate) fn exprs(options: &Sweep) -> Result<Status, Failure> {
 }
 
 fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
-    crate::case::check_count(
-        if options.random_only { options.cases } else { 1 },
-        "cases",
-        options.allow_empty,
-    )?;
+    // Peers are asked about random cases only.
+    let is_random = options.random_only || options.peer.is_some();
+    let count = if is_random { options.cases } else { 1 };
+    crate::case::check_count(count, "cases", options.allow_empty)?;
     crate::interrupt::install();
     if let Some(peer) = &options.peer {
         return crate::upstream::sweep(options, peer, kind.name, kind.random_for_peers);

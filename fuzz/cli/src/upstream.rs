@@ -48,7 +48,7 @@ pub(crate) fn sweep(
     let (mut done, mut ops, mut fewer) = (0, (0, 0), 0);
     let mut progress = Progress::start(false);
     let is_over = |causes: &Causes| {
-        causes.new.len() >= options.max_findings || crate::interrupt::is_requested()
+        causes.new.len() as u64 >= options.max_findings || crate::interrupt::is_requested()
     };
     while done < options.cases && !is_over(&causes) {
         let batch = BATCH.min(options.cases - done);
@@ -80,6 +80,7 @@ pub(crate) fn sweep(
     progress.end();
     let rate = done as f64 / progress.seconds().max(1e-9);
     outln!("{done} {noun} at random (seed {}) on {peer}, {rate:.0}/s", options.seed);
+    let judged = done - skipped.values().sum::<u64>();
     let mut reasons: Vec<_> = skipped.into_iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     for (reason, count) in reasons.iter().take(SKIPPED_ROWS) {
@@ -92,6 +93,9 @@ pub(crate) fn sweep(
         outln!("known    {}, {}", known.count, known.path.display());
     }
     if causes.new.is_empty() {
+        if !crate::interrupt::is_requested() {
+            crate::case::check_count(judged, "judged cases", options.allow_empty)?;
+        }
         outln!("nothing found");
         return Ok(Status::Clean);
     }
@@ -122,7 +126,7 @@ fn found(
     causes: &mut Causes,
 ) -> Result<(), Failure> {
     let wrong = |case: &Case| match upstream.check(std::slice::from_ref(case)).pop() {
-        Some(Answer::Wrong(_, detail)) => Some(detail),
+        Some(Answer::Wrong(kind, detail)) if kind != Kind::Environment => Some(detail),
         _ => None,
     };
     // Each run of a peer that dies is a start of its process: one such death is minimised.
@@ -155,15 +159,16 @@ fn found(
     save(&options.findings, &file, options.peer.as_deref())
 }
 
-/// The causes that are reviewed. Files with cases of another kind are no business of this sweep.
+/// The causes that are reviewed. Programs, and failures of the engine, are no business of this
+/// sweep.
 fn known(options: &Sweep) -> Result<Vec<Known>, Failure> {
     if options.known.is_empty() {
         return Ok(Vec::new());
     }
     let mut known = Vec::new();
-    for path in crate::case::files(&options.known, true)? {
+    for path in crate::case::cases(&options.known, true)? {
         let file = crate::case::read(&path)?;
-        if matches!(file.case, Case::Program(_)) {
+        if matches!(file.case, Case::Program(_)) || known::headline(&file).is_none() {
             continue;
         }
         // The first line is the title, the second one the failure itself.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{both, gradiff};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Runs a command, and checks its exit code and that its output contains all the words. Returns the
 /// output.
@@ -113,6 +113,72 @@ fn usage_errors_exit_1_and_say_what_is_allowed() {
         &["no target is called gpu", "cuda-tf32", "device:opencl"],
     );
     check(&["hunt", "--findings", "/dev/null/here", "--programs", "1"], 1, &["--findings"]);
+    check(&["hunt", "--backends", "numpy:0"], 1, &["a number of at least 1 must follow the colon"]);
+    for command in ["replay", "reduce", "blame"] {
+        let words = ["only hunts", "this command takes interp"];
+        check(&[command, &case("softmax"), "--backends", "interp:2"], 1, &words);
+    }
+    for flag in [
+        "--programs=5",
+        "--lanes=exact",
+        "--jobs=1",
+        "--known=a.case",
+        "--max-findings=1",
+        "--timeout=1",
+        "--wall-timeout=1",
+        "--require=c",
+    ] {
+        check(&["hunt", "--faults", flag], 1, &["cannot be used with"]);
+    }
+}
+
+/// A mistake in a flag is one whatever devices there are.
+#[test]
+fn flags_are_checked_before_devices_are_opened() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (flag, word) in [
+        ("--require=gpu", "--require gpu: no such device"),
+        ("--known=nothing.case", "nothing.case"),
+        ("--findings=/dev/null/here", "choose a folder with --findings"),
+        ("--lanes=fast", "no lane is called fast"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+            .args(["hunt", "--backends", "c", "--programs", "1", flag])
+            .env("CC", "/nonexistent/cc")
+            .current_dir(folder.path())
+            .output()
+            .expect("the command starts");
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(1), "{flag}: {text}");
+        assert!(text.contains(word), "{flag} does not say {word:?}: {text}");
+    }
+}
+
+#[test]
+fn limits_may_be_as_long_as_can_be() {
+    // With the seconds that 64 programs add, it is beyond 64 bits.
+    let limit = ["--timeout", "18446744073709551600"];
+    let hunt = ["hunt", "--json", "--programs", "64", "--backends", "interp"];
+    let text = check(&[&hunt[..], &limit].concat(), 0, &[]);
+    let summary: Value = serde_json::from_str(text.trim()).expect("a summary");
+    assert_eq!((&summary["programs"], &summary["slow"]), (&64.into(), &json!([])), "{summary}");
+}
+
+/// Folders of findings hold more than one command can take.
+#[test]
+fn folders_of_findings_can_be_given_to_commands() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, text) in [
+        ("death-1.sequence", "# crash on c: died\nseed 1\nbackends c\nrun 0-7\n"),
+        ("views.case", "# element 0 is 1, expected 0\nview [2]\nflip axes=[0]\n"),
+        ("expr.case", "var a 0..9\nexpr a + 1\n"),
+    ] {
+        std::fs::write(folder.path().join(name), text).expect("a file in the temporary folder");
+    }
+    let path = folder.path().to_string_lossy().into_owned();
+    let hunt = ["hunt", "--programs", "1", "--backends", "interp", "--known", &path];
+    check(&hunt, 0, &["findings          0"]);
+    check(&["coverage", &path], 2, &["rules over 2 cases"]);
 }
 
 #[test]
@@ -278,7 +344,7 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
     // An idiom always has a kernel to compile.
     let flags = ["--programs", "1", "--lanes", "idioms", "--timeout", "1"];
     let summary = hunt_with_compiler(&script("while :; do :; done"), &flags, 2);
-    assert_eq!((&summary["timeouts"], &summary["slow"]), (&1.into(), &0.into()), "{summary}");
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&1.into(), &json!([])), "{summary}");
     let story = summary["details"][0]["story"].to_string();
     assert!(story.contains("timeout on c: no answer within 1 s of processor time"), "{summary}");
     assert_eq!(summary["details"][0]["stage"], "compile", "{summary}");
@@ -291,12 +357,12 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
     let story = summary["details"][0]["story"].to_string();
     assert!(story.contains("timeout on c: no answer within 2 s"), "{summary}");
     let summary = hunt_with_compiler(&script("sleep 3; exec cc \"$@\""), &flags, 0);
-    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &0.into()), "{summary}");
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &json!([])), "{summary}");
     // Slow once, but not when it is run again alone.
     let once =
         "mkdir \"$(dirname \"$0\")/again\" 2>/dev/null && while :; do :; done\nexec cc \"$@\"";
     let summary = hunt_with_compiler(&script(once), &flags, 0);
-    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &1.into()), "{summary}");
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &json!(["0"])), "{summary}");
 }
 
 /// A machine that is busy with other work costs the worker wall time, but no processor time.
@@ -327,7 +393,7 @@ fn a_worker_that_is_stopped_for_long_is_no_finding() {
     signal("-CONT");
     std::fs::write(folder.path().join("go"), "").expect("a file in the temporary folder");
     let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 0);
-    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &0.into()), "{summary}");
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &json!([])), "{summary}");
     assert_eq!(summary["programs"], 1, "{summary}");
 }
 

@@ -86,6 +86,31 @@ fn faults_of_views_show_often() {
     }
 }
 
+/// The fault that was hunted when an end was requested is not missed.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_measurement_of_faults_misses_none() {
+    use std::process::{Command, Stdio};
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // The engine with the faults is built before they are hunted.
+    let built = gradiff(&["backends", "--fault", "view-pad-mask-wide"], folder.path());
+    assert!(built.status.success(), "{}", both(&built));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
+    command.args(["hunt", "--faults", "--json", "--backends", "interp"]);
+    let command = command.current_dir(folder.path()).stdout(Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let has_begun = || std::fs::read_dir(folder.path().join("findings")).is_ok();
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(50));
+    (0..1200).take_while(|_| !has_begun()).for_each(|_| pause());
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill starts").success());
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("\"missed\":0"), "{text}");
+}
+
 /// Runs one hunt: on the backends that the fault names; else on devices for faults of their crates,
 /// on those that draw optimisations for faults of kernels, and for faults of earlier crates on the
 /// plain ones, which run many programs in little time.

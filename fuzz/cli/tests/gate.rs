@@ -280,6 +280,28 @@ fn a_death_that_an_interrupt_leaves_unconfirmed_is_a_sequence() {
     }
 }
 
+/// While the programs of a dead worker run one by one, the death is in a file, and an end does not
+/// lose it.
+#[test]
+fn the_death_of_a_batch_survives_an_interrupt() {
+    let folder = Folder::new();
+    let aborts = ABORTS.replace("abort()", r#"system("rm -f cache/*.so"); abort()"#);
+    let script = format!(
+        "if ls \"$here\"/findings/raw/*.sequence; then echo $$ > \"$here/part.$$\"; \
+         mv \"$here/part.$$\" \"$here/compiler\"; sleep 600; fi\n{aborts}"
+    );
+    let hunt = [&HUNT[..], &["--programs", "8", "--timeout", "600"]].concat();
+    let hunt = folder.gradiff(&script, &hunt).spawn().expect("the command starts");
+    folder.number("compiler");
+    signal(hunt.id(), "-INT");
+    let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 2);
+    assert_eq!((&summary["crashes"], &summary["not_reproduced"]), (&1.into(), &1.into()));
+    let (_, text) = sequence(&folder);
+    for part in ["signal: 6", "not reproduced", "backends c\nrun 0-7\n"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 #[test]
 fn an_interrupted_hunt_ends_soon_with_all_its_processes() {
     let folder = Folder::new();
@@ -315,6 +337,31 @@ fn an_interrupt_reaches_the_case_that_a_replay_runs() {
         assert!(text(&output).contains("0 of 1 cases replayed"), "{}", text(&output));
         assert!(within(2, || (!is_running(compiler)).then_some(())).is_some());
         std::fs::remove_file(folder.path().join("compiler")).expect("it is there");
+    }
+}
+
+/// A peer that a request to end has ended is neither wrong nor missing.
+#[test]
+fn an_interrupt_reaches_a_command_that_waits_for_a_peer() {
+    let folder = Folder::new();
+    let greeting = r#"{"gradiff": 1, "requests": ["run", "views", "kernels", "script"]}"#;
+    let waits = "echo $$ > part\nmv part asked\nexec sleep 600\n";
+    folder.program("engine", &format!("read line\necho '{greeting}'\nread line\n{waits}"));
+    folder.program("silent", waits);
+    folder.write("flip.case", b"view [2,3]\nflip axes=[0]\n");
+    folder.write("neg.case", b"a = input i32[4] iota\nb = neg a\noutput b\n");
+    for arguments in [
+        &["replay", "flip.case", "--backends", "exec:./engine"][..],
+        &["compare", "neg.case", "--with", "exec:./engine"],
+        &["peers", "script", "exec:./engine", "neg.case"],
+        &["hunt", "--programs", "1", "--backends", "exec:./silent"],
+    ] {
+        let command = folder.gradiff("", arguments).spawn().expect("the command starts");
+        folder.number("asked");
+        signal(command.id(), "-INT");
+        let output = command.wait_with_output().expect("the command ends");
+        assert_eq!(output.status.code(), Some(130), "{arguments:?}: {}", text(&output));
+        std::fs::remove_file(folder.path().join("asked")).expect("it is there");
     }
 }
 

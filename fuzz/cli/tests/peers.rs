@@ -46,6 +46,8 @@ fn answers_of_peers_are_judged() {
     let value = r#"echo '{"values": [{"dtype": "float", "shape": [2], "bytes": ""}]}'"#;
     check(value, 2, "no dtype is called float");
     check(r#"echo '{"values": [{"dtype": "f32", "shape": [-2]}]}'"#, 2, "the shape [-2]");
+    let value = r#"echo '{"values": [{"dtype": "bool", "shape": [1], "bytes": "02"}]}'"#;
+    check(value, 2, "the byte 02 is no bool, which is 00 or 01");
     check(r#"echo '{"value": []}'"#, 2, "an answer without values");
     check(r#"echo '{"values": []}'"#, 2, "0 outputs, expected 1");
     check(r#"echo '{"refused": "not today"}'"#, 2, "not today");
@@ -183,7 +185,7 @@ fn peers_that_cannot_start_are_errors_in_one_line() {
     }
     for (backend, code, word) in [
         ("exec:./no-such-engine", 3, "no-such-engine"),
-        ("exec:", 3, "is followed by the command"),
+        ("exec:", 1, "is followed by the command"),
         ("exec:true", 3, "it ended (exit status: 0)"),
         ("exec:echo {}", 3, "it speaks no protocol 1"),
         ("exec:echo hello", 3, "no JSON object: hello"),
@@ -191,7 +193,6 @@ fn peers_that_cannot_start_are_errors_in_one_line() {
         ("exec:cat dtypes", 3, "its greeting: dtypes is no list: \"f32\""),
         ("exec:cat signs", 3, "its greeting: zero_signs is neither true nor false: 0"),
         ("numpy@0.0.0", 3, "`gradiff peers install numpy==0.0.0` does that"),
-        ("numpy:0", 1, "a number of at least 1 must follow the colon"),
         ("no-such-peer", 1, "numpy"),
     ] {
         let output = gradiff(&["replay", "--backends", backend, &case], folder.path());
@@ -200,6 +201,129 @@ fn peers_that_cannot_start_are_errors_in_one_line() {
         assert!(text.contains(word), "{backend} does not say {word:?}: {text}");
         assert!(!text.contains("panicked"), "{backend}: {text}");
     }
+}
+
+/// A peer is started by a shell, whose lack is not the peer's.
+#[cfg(unix)]
+#[test]
+fn a_missing_shell_is_named() {
+    let (folder, _) = peer("");
+    let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(["replay", "--backends", "exec:/bin/cat", "a.case"])
+        .current_dir(folder.path())
+        .env("PATH", folder.path())
+        .output()
+        .expect("the command starts");
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("sh cannot be started"), "{text}");
+}
+
+/// A run that compares nothing would pass for a clean one.
+#[test]
+fn empty_runs_of_peers_are_usage_errors() {
+    let (folder, _) = peer("");
+    let script = r#"read line
+        echo '{"gradiff": 1, "requests": ["run", "views", "kernels"]}'
+        while read line; do echo '{"views": [{"skipped": "not today"}]}'; done"#;
+    std::fs::write(folder.path().join("skips.sh"), script).expect("a file");
+    std::fs::write(folder.path().join("v.case"), "view [2]\nflip axes=[0]\n").expect("a file");
+    let peer = "exec:sh skips.sh";
+    for (arguments, word) in [
+        (&["views", "--peer", peer, "--cases", "0"][..], "a run of 0 cases"),
+        (&["views", "--peer", peer, "--cases", "1"], "a run of 0 judged cases"),
+        (&["views", "--peer", peer, "--max-findings", "0"], "--max-findings"),
+        (&["views", "--peer", "exec:"], "is followed by the command"),
+        (&["compare", "v.case", "--with", peer], "none of the files has a program to compare"),
+        (&["compare", "v.case", "--with", "exec: "], "is followed by the command"),
+    ] {
+        let output = gradiff(arguments, folder.path());
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains(word), "{arguments:?} does not say {word:?}: {text}");
+    }
+}
+
+/// Two peers that fail on one program are two findings, and a file of one excuses it alone.
+#[test]
+fn failures_of_two_peers_are_found_apart() {
+    let (folder, first) = peer(r#"echo '{"refused": "as always"}'"#);
+    std::fs::copy(folder.path().join("peer.sh"), folder.path().join("next.sh")).expect("a copy");
+    let backends = format!("{first},exec:sh next.sh");
+    let flags = ["hunt", "--json", "--programs", "1", "--lanes", "exact", "--backends", &backends];
+    let hunt = |more: &[&str]| {
+        let output = gradiff(&[&flags[..], more].concat(), folder.path());
+        assert_eq!(output.status.code(), Some(2), "{}", both(&output));
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+        assert_eq!(summary["mismatches"], 2, "{summary}");
+        let files = summary["findings"].as_array().expect("a list").iter();
+        files.map(|file| file.as_str().expect("a path").to_string()).collect::<Vec<String>>()
+    };
+    let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).expect("a finding");
+    let mut files = hunt(&[]);
+    files.sort_by_key(|file| text(file));
+    let is_of = |file: &String, name: &str| {
+        text(file).starts_with(&format!("# refused on exec:sh {name}.sh: as always\n"))
+    };
+    let is_right = matches!(&files[..], [x, y] if is_of(x, "next") && is_of(y, "peer"));
+    assert!(is_right, "{files:?}");
+    let files = hunt(&["--findings", "again", "--known", &files[1]]);
+    assert!(matches!(&files[..], [x] if is_of(x, "next")), "{files:?}");
+}
+
+/// A program that another peer refuses is not a smaller form of the failure.
+#[test]
+fn reduced_programs_fail_on_the_backend_that_is_named() {
+    let body = |word: &str| {
+        format!(
+            "case $line in *{word}*) echo '{{\"refused\": \"no {word}\"}}';; \
+             *) echo '{{\"skipped\": \"only a test\"}}';; esac"
+        )
+    };
+    let (folder, first) = peer(&body("neg"));
+    let (second, _) = peer(&body("input"));
+    std::fs::copy(second.path().join("peer.sh"), folder.path().join("next.sh")).expect("a copy");
+    let program = "a = input i32[2] iota\nb = neg a\nc = add b 1\noutput c\n";
+    std::fs::write(folder.path().join("b.case"), program).expect("a file");
+    let backends = format!("{first},exec:sh next.sh");
+    let output = gradiff(&["reduce", "b.case", "--backends", &backends], folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("# refused on exec:sh peer.sh: no neg\n"), "{text}");
+    assert!(text.contains(" = neg ") && !text.contains(" = add "), "{text}");
+}
+
+/// Sleeping takes no processor time.
+#[test]
+fn a_limit_of_wall_time_may_be_below_that_of_processor_time() {
+    let (folder, backend) = peer("sleep 100");
+    let flags = ["replay", "a.case", "--wall-timeout", "1", "--backends", &backend];
+    let output = gradiff(&flags, folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("timeout on exec:sh peer.sh: no answer within 1 s"), "{text}");
+}
+
+/// A batch that hangs when the time is up is no slow one: some programs have not run alone.
+#[test]
+fn a_batch_that_hangs_at_the_end_of_a_hunt_is_pending() {
+    let body = "mkdir again 2>/dev/null && sleep 100\nsleep 0.1\n\
+                echo '{\"skipped\": \"only a test\"}'";
+    let (folder, backend) = peer(body);
+    let flags = ["hunt", "--json", "--seconds", "1", "--jobs", "1", "--backends", &backend];
+    let limits = ["--timeout", "1", "--wall-timeout", "2"];
+    let output = gradiff(&[&flags[..], &limits].concat(), folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+    assert_eq!(summary["pending"], 1, "{summary}");
+    assert!(!summary["slow"].to_string().contains("0-63"), "{summary}");
+    let raw = std::fs::read_dir(folder.path().join("findings/raw")).expect("a folder");
+    let raw: Vec<PathBuf> = raw.flatten().map(|entry| entry.path()).collect();
+    assert_eq!(raw.len(), 1, "{raw:?}");
+    let raw = std::fs::read_to_string(&raw[0]).expect("a file");
+    assert!(raw.starts_with("# timeout on exec:sh peer.sh: no answer within 2 s"), "{raw}");
+    assert!(raw.contains("\nrun 0-63\n"), "{raw}");
 }
 
 #[test]

@@ -235,12 +235,47 @@ fn without_solver_verdicts_are_those_of_the_ledger() {
     assert_eq!(code, Some(1), "{text}");
 }
 
+/// The solver proves whatever it is asked, but waits for a file before its second answer.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_proof_is_no_finding() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = "#!/bin/sh\n\
+        here=$(dirname \"$0\")\n\
+        while read -r line; do case $line in\n\
+        *check-sat*) if test \"$greeted\"; then touch \"$here/asked\"; \
+        until test -e \"$here/go\"; do sleep 0.05; done; fi; greeted=yes; echo unsat ;;\n\
+        *echo*) echo 'end of answer' ;;\n\
+        esac; done\n";
+    let solver = folder.path().join("z3");
+    std::fs::write(&solver, script).expect("a file in the temporary folder");
+    let may_run = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&solver, may_run).expect("the script may run");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
+    command.args(["prove", "divmod/"]).env("GRADIFF_Z3", &solver);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(100));
+    (0..600).take_while(|_| !folder.path().join("asked").exists()).for_each(|_| pause());
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill starts").success());
+    (0..3).for_each(|_| pause());
+    std::fs::write(folder.path().join("go"), "").expect("a file in the temporary folder");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("stopped: "), "{text}");
+}
+
 #[test]
 fn usage_errors_say_what_is_allowed() {
     for (arguments, words) in [
         (["prove", "nothing/at-all"].as_slice(), "no rule begins with"),
         (&["prove", "--with", "(add x 0) => x"], "expected `name:"),
         (&["rules", "nothing/"], "the tables are"),
+        (&["prove", "--seconds", "0"], "--seconds"),
     ] {
         let (code, text) = prove(arguments, "");
         assert_eq!(code, Some(1), "{text}");

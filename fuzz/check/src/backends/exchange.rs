@@ -63,21 +63,16 @@ impl Process {
     /// The program cannot be started.
     pub(super) fn start(command: &[String]) -> Result<Process, String> {
         // A shell sets the limit, which the standard library cannot.
-        let mut started = match cfg!(unix) {
-            true => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -d {MEMORY_KIB}; exec \"$@\""), "sh"]);
-                shell.args(command);
-                shell
-            }
-            false => {
-                let mut started = Command::new(&command[0]);
-                started.args(&command[1..]);
-                started
-            }
-        };
+        let limit = format!("ulimit -d {MEMORY_KIB}; exec \"$@\"");
+        let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
+        if cfg!(unix) {
+            words.splice(0..0, ["sh", "-c", limit.as_str(), "sh"]);
+        }
+        let mut started = Command::new(words[0]);
+        started.args(&words[1..]);
         started.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = started.spawn().map_err(|error| format!("{}: {error}", command[0]))?;
+        let failed = |error: std::io::Error| format!("{} cannot be started: {error}", words[0]);
+        let mut child = started.spawn().map_err(failed)?;
         let missing = || "a pipe is missing".to_string();
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
@@ -89,9 +84,18 @@ impl Process {
         Ok(Process { child, requests, lines, errors, is_asked: false })
     }
 
+    /// The answer to a request. Once an end is requested, a failure says nothing about the peer,
+    /// which the same signal may have reached.
+    pub(super) fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
+        self.exchange(request).map_err(|outcome| match IS_CANCELLED.load(Ordering::SeqCst) {
+            true => Outcome::Environment("interrupted".to_string()),
+            false => outcome,
+        })
+    }
+
     /// Sends a line and waits for the next one. Only the first line may be there before it is asked
     /// for: whether it is depends on which of both processes is faster.
-    pub(super) fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
+    fn exchange(&mut self, request: &Value) -> Result<Value, Outcome> {
         let is_first = !std::mem::replace(&mut self.is_asked, true);
         if !is_first && let Ok(line) = self.lines.try_recv() {
             let line = line.unwrap_or_else(|problem| problem);

@@ -472,7 +472,7 @@ fn outcome(answer: &Value) -> Result<Outcome, Outcome> {
 /// Reads one of the values of an answer.
 ///
 /// # Errors
-/// A missing key, a dtype that does not exist, bytes that do not fit.
+/// A missing key, a dtype that does not exist, bytes that do not fit or are no bools.
 fn array(value: &Value) -> Result<Array, String> {
     let missing = |key: &str, kind: &str| format!("no {kind} called {key}");
     let name = value["dtype"].as_str().ok_or_else(|| missing("dtype", "text"))?;
@@ -484,6 +484,10 @@ fn array(value: &Value) -> Result<Array, String> {
     let shape = shape.ok_or_else(|| format!("the shape {}", cut(&value["shape"].to_string())))?;
     let digits = value["bytes"].as_str().ok_or_else(|| missing("bytes", "text"))?;
     let bytes = bytes(digits).ok_or_else(|| format!("the bytes {}", cut(digits)))?;
+    let is_no_bool = |byte: &&u8| dtype == DType::Bool && 1 < **byte;
+    if let Some(byte) = bytes.iter().find(is_no_bool) {
+        return Err(format!("the byte {byte:02x} is no bool, which is 00 or 01"));
+    }
     let count = bytes.len();
     Array::from_bytes(dtype, shape, &bytes).ok_or_else(|| {
         let (name, shape) = (dtype.name(), cut(&value["shape"].to_string()));

@@ -31,8 +31,6 @@ pub struct Tally {
     /// Programs that a backend could not run here and now, by no fault of the engine, counted per
     /// backend.
     pub environment: u64,
-    /// Programs that exceeded the time limit once, but not when they were run again alone.
-    pub slow: u64,
     /// Programs skipped, by backend and reason.
     pub skipped: BTreeMap<String, u64>,
 }
@@ -47,7 +45,6 @@ impl Tally {
         self.crashes += other.crashes;
         self.timeouts += other.timeouts;
         self.environment += other.environment;
-        self.slow += other.slow;
         for (origin, count) in &other.unspecified {
             *self.unspecified.entry(origin.clone()).or_default() += count;
         }

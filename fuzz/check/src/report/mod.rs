@@ -42,9 +42,11 @@ impl Finding {
             .to_string()
     }
 
-    /// The name of its files: `fuzz-` and eight digits that depend on the program alone.
+    /// The name of its files: `fuzz-` and eight digits that depend on the program, the kind of
+    /// failure and the backend.
     pub fn stem(&self) -> String {
-        stem(&self.program.to_string())
+        let Failure { backend, kind, .. } = &self.failure;
+        stem(&format!("{} on {backend}\n{}", kind.name(), self.program))
     }
 }
 

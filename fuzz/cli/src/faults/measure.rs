@@ -2,7 +2,9 @@
 //! its case becomes and whether blame names the right crate.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use gradiff_check::Crate;
 use serde_json::{Value, json};
@@ -15,6 +17,8 @@ use crate::{Failure, Status};
 
 /// Seconds of the hunt for one fault.
 const SECONDS: u64 = 60;
+/// Interval at which requests to end are checked.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Results of the hunt for one fault.
 struct Row {
@@ -39,7 +43,10 @@ pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Fai
         if crate::interrupt::is_requested() {
             break;
         }
-        let row = hunt(fault, &binary, options)?;
+        let row = match hunt(fault, &binary, options) {
+            Err(Failure::Interrupted) => break,
+            row => row?,
+        };
         if !options.json {
             print_row(&row);
         }
@@ -114,7 +121,7 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
     let chosen = crate::case::choose(requested, crate::case::hunted(), &[])?;
     command.arg(format!("--backends={}", chosen.names.join(",")));
     command.arg("--findings").arg(&folder);
-    let output = command.output().map_err(failed)?;
+    let output = output(command)?.map_err(failed)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let summary: Value = serde_json::from_str(text.trim()).map_err(|_| {
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -128,4 +135,23 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
         statements: first.and_then(|f| f["statements"].as_u64()).map(|n| n as usize),
         blamed: first.and_then(|f| f["crate"].as_str()).unwrap_or("nothing").to_string(),
     })
+}
+
+/// Waits for the end of a hunt, or for a request to end: the hunt ends with this process.
+fn output(mut command: Command) -> Result<std::io::Result<Output>, Failure> {
+    let (sender, outputs) = channel();
+    std::thread::spawn(move || sender.send(command.output()));
+    loop {
+        let output = outputs.recv_timeout(PAUSE);
+        if crate::interrupt::is_requested() {
+            return Err(Failure::Interrupted);
+        }
+        match output {
+            Ok(output) => return Ok(output),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Internal("a hunt was lost".to_string()));
+            }
+        }
+    }
 }
