@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use gradiff_view::{Dim, DimAlgebra, IndexAlgebra};
+use rustc_hash::FxHashMap;
 
 use crate::{Arg, DType, Op, UOp, UopAlgebra, Variable};
 
@@ -373,22 +374,24 @@ impl TryFrom<&UOp> for SInt {
     type Error = NotASize;
 
     fn try_from(node: &UOp) -> Result<SInt, NotASize> {
-        let error = NotASize { op: node.op() };
-        if let Some(number) = node.as_int() {
-            return i64::try_from(number).map(SInt::number).map_err(|_| error);
+        let order = node.toposort();
+        let mut sizes: FxHashMap<&UOp, SInt> = FxHashMap::default();
+        for node in &order {
+            let sources: Vec<&SInt> = node.src().iter().map(|source| &sizes[source]).collect();
+            let size = match (node.op(), node.arg(), &sources[..]) {
+                (_, Arg::Const(value), _) => {
+                    value.to_int().and_then(|value| i64::try_from(value).ok()).map(SInt::number)
+                }
+                (_, Arg::Var(variable), _) => Some(SInt::variable(variable.clone())),
+                (Op::Add, _, [x, y]) => x.plus(y),
+                (Op::Sub, _, [x, y]) => x.minus(y),
+                (Op::Mul, _, [x, y]) => x.times(y),
+                (Op::Neg, _, [x]) => SInt::number(0).minus(x),
+                _ => None,
+            };
+            sizes.insert(node, size.ok_or(NotASize { op: node.op() })?);
         }
-        if let Arg::Var(variable) = node.arg() {
-            return Ok(SInt::variable(variable.clone()));
-        }
-        let sources = node.src().iter().map(SInt::try_from).collect::<Result<Vec<_>, _>>()?;
-        let value = match (node.op(), &sources[..]) {
-            (Op::Add, [x, y]) => x.plus(y),
-            (Op::Sub, [x, y]) => x.minus(y),
-            (Op::Mul, [x, y]) => x.times(y),
-            (Op::Neg, [x]) => SInt::number(0).minus(x),
-            _ => None,
-        };
-        value.ok_or(error)
+        sizes.remove(node).ok_or(NotASize { op: node.op() })
     }
 }
 
@@ -464,6 +467,17 @@ mod tests {
         let node = left.to_uop(DType::I64);
         assert_eq!(SInt::try_from(&node).as_ref(), Ok(&left));
         assert_eq!(infix(&num(3).times(&n).unwrap().to_uop(DType::I32)), "(n*3)");
+    }
+
+    #[test]
+    fn deep_and_shared_nodes_are_sizes() {
+        let node = var("n", 0, 1).to_uop(DType::I64);
+        let doubled = |node: UOp, _| UOp::binary(Op::Add, node.clone(), node);
+        let many = (0..60).fold(node.clone(), doubled);
+        assert_eq!(SInt::try_from(&many).ok(), var("n", 0, 1).times(&num(1 << 60)));
+        let step = UOp::int(node.dtype(), 1);
+        let deep = (0..100_000).fold(node, |sum, _| UOp::binary(Op::Add, sum, step.clone()));
+        assert_eq!(SInt::try_from(&deep).ok(), var("n", 0, 1).plus(&num(100_000)));
     }
 
     #[test]

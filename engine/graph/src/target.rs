@@ -54,6 +54,8 @@ pub struct Target {
     pub prefetches: bool,
     /// The sizes from which on kernels are lowered in another way.
     pub thresholds: Thresholds,
+    /// Most arrays of a kernel.
+    pub arrays_max: u32,
     /// Number of host threads that run a kernel at once.
     pub threads: i64,
     /// Its thread groups, if it has any.
@@ -205,6 +207,8 @@ const EMULATED_CORES: &[&str] =
 /// A CUDA GPU from sm_80 on, programmed in CUDA C. A group of such a GPU has at least 99 KiB of
 /// local memory if a kernel asks for it; one is left for the alignment of arrays.
 const CUDA: Target = Target {
+    // Parameters have 4 KiB.
+    arrays_max: 500,
     groups: Some(Groups { local_bytes: 98 << 10, ..CUDA_GROUPS }),
     fma: true,
     shifts: true,
@@ -242,8 +246,9 @@ const LONG_VECTORS: Vectors = Vectors::cpu(64, 32);
 /// The types that core WGSL does not have.
 const WIDE_TYPES: &[DType] = &[DType::I64, DType::U64, DType::F64];
 
-/// WebGPU, in which elements have 4 bytes or more.
+/// WebGPU, in which elements have 4 bytes or more, with the limits that every device has.
 const WGSL: Target = Target {
+    arrays_max: 8,
     groups: Some(Groups { element_bytes: 4, ..LEAST_GROUPS }),
     reassociates: true,
     shifts: true,
@@ -284,6 +289,8 @@ const TARGETS: &[(&str, Target)] = &[
     (
         "opencl",
         Target {
+            // Parameters have 1 KiB on every device.
+            arrays_max: 120,
             groups: Some(LEAST_GROUPS),
             shifts: true,
             vectors: Vectors { alu: true, lanes: 16, half_lanes: 0, ..QUADS },
@@ -293,6 +300,7 @@ const TARGETS: &[(&str, Target)] = &[
     (
         "metal",
         Target {
+            arrays_max: 30,
             groups: Some(LEAST_GROUPS),
             shifts: true,
             vectors: QUADS,
@@ -330,6 +338,7 @@ impl Target {
         unsupported_types: &[],
         prefetches: false,
         thresholds: Thresholds::USUAL,
+        arrays_max: u32::MAX,
         threads: 1,
         groups: None,
         copies_async: false,

@@ -65,12 +65,14 @@ pub struct Options {
     pub widens_again: bool,
     /// The minimum sizes of operands that are packed, and of reductions that are split.
     pub thresholds: Thresholds,
+    /// Most arrays of a kernel, as far as fusion decides.
+    pub arrays_max: u32,
 }
 
 impl Options {
     /// Returns these options with packing enabled if the target is a CPU with vectors, split
     /// reductions and repeated casts if it has groups of threads, and row kernels for both;
-    /// disabled otherwise.
+    /// disabled otherwise; and with the target's limit of arrays.
     pub fn suited(self, target: &Target) -> Options {
         let (has_vectors, has_groups) = (target.is_vector_cpu(), target.groups.is_some());
         let (pack, rows) = (has_vectors, has_vectors || has_groups);
@@ -80,6 +82,7 @@ impl Options {
             shared_rows: has_groups,
             split: has_groups,
             widens_again: has_groups,
+            arrays_max: target.arrays_max,
             ..self
         }
     }
@@ -106,6 +109,7 @@ impl Default for Options {
             wide_products: true,
             widens_again: false,
             thresholds: Thresholds::USUAL,
+            arrays_max: u32::MAX,
         }
     }
 }

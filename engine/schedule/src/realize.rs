@@ -6,7 +6,8 @@
 //!    values in a wider type ([`Options::widens_again`] for floats), or are the index of a gather,
 //!    which is used once for each element;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
-//! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
+//! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]), or has too many arrays
+//!    ([`Options::arrays_max`]);
 //! 5. it ends the chain of a reduction: the reduction and the elementwise ops of the reduced shape
 //!    that follow it. A kernel has one such chain, so it ends at a node that several kernels use,
 //!    before another reduction, and before a view that does more than reshape. It ends before a
@@ -49,7 +50,7 @@ pub(crate) fn rearranged_in_several(viewed: &Viewed, options: &Options) -> FxHas
             1 < tracker.views().len()
                 && tracker.size() <= size_of(base)
                 && chooser.is_fused(base)
-                && chooser.chains[base].loads
+                && chooser.chains[base].loads != 0
                 && chooser.kernels.get(node) == Some(&Kernels::Several)
         }
         _ => false,
@@ -65,6 +66,7 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
         realized,
         rows: options.longest_row(),
         widens_again: options.widens_again,
+        arrays_max: options.arrays_max,
         indices,
         ..Chooser::default()
     };
@@ -139,8 +141,8 @@ fn index_of_gather(reduction: &UOp) -> Option<&UOp> {
 struct Chain {
     /// Number of nodes, each counted once for each path to it.
     nodes: u32,
-    /// True if any of them reads a buffer.
-    loads: bool,
+    /// Number of buffers that they read, each counted once for each path to it.
+    loads: u32,
     /// True if any of them may map zeros to other values.
     is_unsafe_under_pad: bool,
     /// True if the chain has a view of a fused node that does more than broadcast rows.
@@ -165,6 +167,8 @@ struct Chooser {
     rows: Option<i64>,
     /// [`Options::widens_again`].
     widens_again: bool,
+    /// [`Options::arrays_max`].
+    arrays_max: u32,
     /// The indices of gathers, each a view that repeats them along the gathered axis.
     indices: FxHashSet<UOp>,
     /// The chain of each node.
@@ -189,7 +193,14 @@ impl Chooser {
         }
         let mut chain = self.chain_of(node);
         if MAX_KERNEL_NODES < chain.nodes && self.is_too_long(node, &chain) {
-            self.realize_longest(node);
+            self.realize_longest(node, |chain| chain.nodes);
+            chain = self.chain_of(node);
+        }
+        // The result is an array, too.
+        while self.arrays_max <= chain.loads
+            && self.has_too_many_arrays(node)
+            && self.realize_longest(node, |chain| chain.loads)
+        {
             chain = self.chain_of(node);
         }
         self.chains.insert(node.clone(), chain);
@@ -208,7 +219,7 @@ impl Chooser {
         if is_simple_pad(tracker, size_of(base)) || self.is_broadcast(tracker, base) {
             return false;
         }
-        let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES || self.is_widened_load(base);
+        let is_cheap = chain.loads == 0 && chain.nodes <= CHEAP_NODES || self.is_widened_load(base);
         size_of(base) < tracker.size() && !is_cheap
     }
 
@@ -238,7 +249,7 @@ impl Chooser {
     /// Returns the chain that a source adds to its user: a single load if the source has a buffer.
     fn source_chain(&self, src: &UOp) -> Chain {
         if src.op() == Op::Buffer || self.realized.contains(src) {
-            return Chain { nodes: 1, loads: true, ..Chain::default() };
+            return Chain { nodes: 1, loads: 1, ..Chain::default() };
         }
         self.chains[src]
     }
@@ -258,7 +269,7 @@ impl Chooser {
         };
         let mut chain = Chain {
             nodes: 1,
-            loads: node.op() == Op::Buffer,
+            loads: u32::from(node.op() == Op::Buffer),
             is_unsafe_under_pad: node.op().is_unsafe_under_pad(),
             has_view: has_view(node),
         };
@@ -266,8 +277,8 @@ impl Chooser {
             let below = self.source_chain(src);
             if !node.src()[..index].contains(src) {
                 chain.nodes = chain.nodes.saturating_add(below.nodes);
+                chain.loads = chain.loads.saturating_add(below.loads);
             }
-            chain.loads |= below.loads;
             chain.is_unsafe_under_pad |= below.is_unsafe_under_pad;
             chain.has_view |= below.has_view;
         }
@@ -294,17 +305,38 @@ impl Chooser {
         false
     }
 
-    /// Gives a buffer to that source of `node` which has the longest chain.
-    fn realize_longest(&mut self, node: &UOp) {
-        let sources = node.src().iter().map(|src| base_and_tracker(src).0);
-        let fused = sources.filter(|src| self.is_fused(src));
-        if let Some(longest) = fused.max_by_key(|src| self.chains[src].nodes) {
-            self.realized.insert(longest.clone());
-            for src in node.src().iter().filter(|src| src.op() == Op::View) {
-                let chain = self.chain_of(src);
-                self.chains.insert(src.clone(), chain);
+    /// Returns whether a kernel of the chain of a node has more arrays than are possible.
+    /// [`Chain::loads`] is at least their number.
+    fn has_too_many_arrays(&self, node: &UOp) -> bool {
+        let (mut seen, mut pending) = (FxHashSet::default(), vec![node.clone()]);
+        let mut arrays = 1;
+        while let Some(next) = pending.pop() {
+            if !seen.insert(next.clone()) {
+                continue;
+            }
+            if next.op() == Op::Buffer || (next != *node && self.realized.contains(&next)) {
+                arrays += 1;
+            } else {
+                pending.extend(next.src().iter().cloned());
             }
         }
+        self.arrays_max < arrays
+    }
+
+    /// Gives a buffer to that source of `node` whose chain has the greatest length. Returns whether
+    /// there is a source that can get one.
+    fn realize_longest(&mut self, node: &UOp, length: fn(&Chain) -> u32) -> bool {
+        let sources = node.src().iter().map(|src| base_and_tracker(src).0);
+        let fused = sources.filter(|src| self.is_fused(src));
+        let Some(longest) = fused.max_by_key(|src| length(&self.chains[src])) else {
+            return false;
+        };
+        self.realized.insert(longest.clone());
+        for src in node.src().iter().filter(|src| src.op() == Op::View) {
+            let chain = self.chain_of(src);
+            self.chains.insert(src.clone(), chain);
+        }
+        true
     }
 
     /// Finds the kernels that each node is fused into, and counts its users. Users come before

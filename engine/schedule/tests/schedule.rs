@@ -10,7 +10,7 @@ use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Buffer, DType, Op, Placement, UOp};
 use gradiff_schedule::{Error, Options, PASSES, Parts, constant_of, schedule, stages};
 
-const ALL: [Options; 8] = [
+const ALL: [Options; 9] = [
     options(true, true, false, false),
     options(true, false, false, false),
     options(false, true, false, false),
@@ -19,7 +19,11 @@ const ALL: [Options; 8] = [
     options(true, false, false, true),
     PACKED,
     SPLIT,
+    FEW_ARRAYS,
 ];
+
+/// Kernels of few arrays.
+const FEW_ARRAYS: Options = Options { arrays_max: 4, ..options(true, true, false, true) };
 
 /// Packs operands of a few elements.
 const PACKED: Options =
@@ -41,6 +45,7 @@ const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Optio
         wide_products: true,
         widens_again: false,
         thresholds,
+        arrays_max: u32::MAX,
     }
 }
 
@@ -114,6 +119,34 @@ fn elementwise_chain_is_one_kernel() {
     check("both asked for", &[first.clone(), add(&first, 3)], 2);
     check("the same twice", &[first.clone(), first.clone()], 1);
     check("reshaped between", &[add(&reshape(&add(&a, 4), &[16]), 3)], 1);
+}
+
+#[test]
+fn kernels_have_no_more_arrays_than_is_possible() {
+    let inputs: Vec<UOp> = (0..48).map(|_| f32s(&[4])).collect();
+    let sum_of = |nodes: &[UOp]| {
+        nodes.iter().skip(1).fold(nodes[0].clone(), |sum, node| binary(Op::Add, &sum, node))
+    };
+    // A chain, a tree, and reductions of rows.
+    let chain = sum_of(&inputs);
+    let mut tree = inputs.clone();
+    while 1 < tree.len() {
+        tree = tree.chunks(2).map(sum_of).collect();
+    }
+    let matrices: Vec<UOp> = (0..12).map(|_| f32s(&[4, 4])).collect();
+    let rows = scaled(&sum_of(&matrices), 1);
+    // The same arrays again are no more arrays.
+    let again = sum_of(&[&inputs[..3], &inputs[..3], &inputs[..3]].concat());
+    for (name, output) in [("chain", &chain), ("tree", &tree[0]), ("rows", &rows)] {
+        for options in ALL.map(|options| Options { arrays_max: 4, ..options }) {
+            let scheduled = schedule(std::slice::from_ref(output), &options).unwrap();
+            let largest = scheduled.items.iter().map(|item| item.buffers.len()).max();
+            assert!(largest.is_some_and(|count| count <= 4), "{name}: {largest:?}, {options:?}");
+        }
+        check_values(name, std::slice::from_ref(output));
+    }
+    assert_eq!(schedule(&[again], &FEW_ARRAYS).unwrap().items.len(), 1);
+    assert_eq!(schedule(&[chain], &Options::default()).unwrap().items.len(), 1);
 }
 
 #[test]

@@ -122,7 +122,8 @@ impl Opened {
             // f64 also needs integers for its bits.
             (false, _) => Target::of("wgsl-core").unsupported_types,
         };
-        Target { groups: Some(groups.capped()), unsupported_types, ..target }
+        let arrays_max = limits.max_storage_buffers_per_shader_stage;
+        Target { groups: Some(groups.capped()), unsupported_types, arrays_max, ..target }
     }
 
     /// The size of an element on the device in bytes.
