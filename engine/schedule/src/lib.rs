@@ -72,7 +72,7 @@ pub struct Options {
 impl Options {
     /// Returns these options with packing enabled if the target is a CPU with vectors, split
     /// reductions and repeated casts if it has groups of threads, and row kernels for both;
-    /// disabled otherwise; and with the target's limit of arrays.
+    /// disabled otherwise.
     pub fn suited(self, target: &Target) -> Options {
         let (has_vectors, has_groups) = (target.is_vector_cpu(), target.groups.is_some());
         let (pack, rows) = (has_vectors, has_vectors || has_groups);
@@ -82,7 +82,6 @@ impl Options {
             shared_rows: has_groups,
             split: has_groups,
             widens_again: has_groups,
-            arrays_max: target.arrays_max,
             ..self
         }
     }

@@ -164,7 +164,9 @@ impl Engine {
         let split = self.schedule.split && !is_strict;
         // Threads share the rows of a kernel in another order.
         let rows = self.schedule.rows && !(is_strict && self.target.groups.is_some());
-        gradiff_schedule::Options { wide_products, split, rows, ..self.schedule }
+        // Whatever target kernels are made for, the device launches them.
+        let arrays_max = self.schedule.arrays_max.min(self.device.target().arrays_max);
+        gradiff_schedule::Options { wide_products, split, rows, arrays_max, ..self.schedule }
     }
 
     /// Schedules and lowers nodes.
