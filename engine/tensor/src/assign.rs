@@ -15,7 +15,7 @@ use crate::{Error, Operand, Tensor};
 impl Tensor {
     /// Replaces the elements by those of `value`, which is broadcast; a scalar takes the dtype.
     /// Returns the tensor. Nothing is computed; what was made of the tensor before keeps its
-    /// elements.
+    /// elements. Assignments of several threads take effect one after another.
     ///
     /// A parameter stays one. Its value is not computed from others, so `value` may not depend on
     /// parameters: detach it.
