@@ -578,12 +578,12 @@ fn error_of_peer(failure: &CheckFailure) -> Option<String> {
     message.contains(' ').then(|| format!("{peer}: {exception}: {text}"))
 }
 
-/// Returns a text that is equal for findings that are most likely one bug: kind and peer, rule at
-/// fault, or stage at fault and the ops that compute, in any order. Where no stage is known, as of
+/// Returns a text that is equal for findings that are most likely one bug: kind, peer whatever its
+/// variant, rule at fault, or stage at fault and the ops that compute, in any order. Where no stage is known, as of
 /// peers, an op counts with its dtype: all integers of 32 and 64 bits for one, and f32 and f64.
 fn signature(program: &Program, kind: &str, blame: Option<&Blame>, backend: &str) -> String {
-    let kind = match known::peer_of(backend) {
-        Some(peer) => format!("{kind} on {peer}"),
+    let kind = match known::framework_of(backend) {
+        Some(framework) => format!("{kind} on {framework}"),
         None => kind.to_string(),
     };
     if let Some(culprit) = blame.and_then(|blame| blame.rule.as_ref()) {

@@ -68,6 +68,23 @@ pub(crate) fn peer_of(backend: &str) -> Option<String> {
     Some(format!("exec:{}", names.join(" ")))
 }
 
+/// The peer without the variant: `torch` for `torch-compile`, which most likely has its failures.
+pub(crate) fn framework_of(backend: &str) -> Option<String> {
+    let peer = peer_of(backend)?;
+    let is_command = peer.starts_with("exec:");
+    Some(if is_command { peer } else { peer.split('-').next().unwrap_or_default().to_string() })
+}
+
+/// Returns whether a known failure of a peer, or of the engine, excuses one of another: of the same,
+/// or of a variant of it.
+fn excuses(known: Option<&str>, failed: Option<&str>) -> bool {
+    let is_variant = |known: &str, failed: &str| {
+        let variant = failed.strip_prefix(known).is_some_and(|rest| rest.starts_with('-'));
+        variant && !known.starts_with("exec:")
+    };
+    known == failed || known.zip(failed).is_some_and(|(known, failed)| is_variant(known, failed))
+}
+
 /// The word before the versions that are right with a case.
 pub(crate) const RIGHT: &str = "right in";
 
@@ -83,13 +100,16 @@ pub(crate) struct Failed<'a> {
     pub(crate) backend: &'a str,
 }
 
-/// Counts a failure for the known one of the same peer and signature, or else for the first one
-/// whose patterns include its case; of those with which its version was right, for none. Returns
-/// whether it is known.
+/// Counts a failure for the known one of the same peer, or of the one that it is a variant of, and
+/// signature, or else for the first one whose patterns include its case; of those with which its
+/// version was right, for none. Returns whether it is known.
 pub(crate) fn count(known: &mut [Known], failed: &Failed<'_>) -> bool {
     let version = failed.backend.split_once('@').map_or("", |(_, version)| version);
     let peer = peer_of(failed.backend);
-    let is_due = |of: &Known| of.peer == peer && !of.right_in.iter().any(|right| right == version);
+    let is_due = |of: &Known| {
+        let is_right = of.right_in.iter().any(|right| right == version);
+        excuses(of.peer.as_deref(), peer.as_deref()) && !is_right
+    };
     let has_signature = |of: &Known| is_due(of) && of.signature == failed.signature;
     let includes = |of: &Known| {
         is_due(of)
@@ -192,8 +212,9 @@ mod tests {
         assert!(!is_known("tinygrad@0.10.0", "flip pad", "strides", padded));
         assert!(!is_known("tinygrad@0.14.0", "flip", "merged", flip));
         assert!(!is_known("tinygrad@0.10.3", "flip pad", "merged", padded));
-        // Files of a peer excuse neither another one nor the engine.
-        assert!(!is_known("tinygrad-llvm@0.10.2", "flip", "merged", flip));
+        // Files of a peer excuse its variants, but neither another one nor the engine.
+        assert!(is_known("tinygrad-llvm@0.10.2", "flip", "merged", flip));
+        assert!(!excuses(Some("tinygrad-llvm"), Some("tinygrad")));
         assert!(!is_known("exec:python3 tinygrad", "flip pad", "merged", padded));
         assert!(!is_known("interp", "flip", "merged", flip));
     }
