@@ -349,7 +349,7 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
     let lower = real.lower().max(0.0).sqrt();
     let radius = if real.is_exact() { 0.0 } else { real.radius / (hi + lower) * SLACK };
     let rounding = rounding_unit(format) * (hi + radius) + format.floor;
-    round_result(format, Real::ball(hi, lo, radius), rounding, exact)
+    round_result(format, Real::ball(hi, lo, radius), rounding, exact).not_negative()
 }
 
 /// `max(a, b)`; NaN if either is.
@@ -382,6 +382,14 @@ fn max_reals(a: Real, b: Real) -> Cell {
     // Rounding a bound outwards near f64::MAX gives infinity, but the numbers are finite.
     let lower = a.lower().max(b.lower()).max(f64::MIN);
     let upper = a.upper().max(b.upper()).min(f64::MAX);
+    between(lower, upper)
+}
+
+/// Returns the number between two finite ones.
+pub(crate) fn between(lower: f64, upper: f64) -> Cell {
+    if lower == 0.0 {
+        return Cell::Real(Real::up_to(upper));
+    }
     let hi = lower / 2.0 + upper / 2.0;
     let radius = (upper - hi).max(hi - lower).next_up() * SLACK;
     Cell::Real(Real::ball(hi, 0.0, radius))

@@ -130,6 +130,19 @@ impl Real {
         Real { hi, lo, radius, mass: 0.0, terms, cells, depth, low: 0, chain, sign_free: false }
     }
 
+    /// Creates a number from 0 to `upper`.
+    pub(crate) fn up_to(upper: f64) -> Real {
+        let half = upper / 2.0;
+        let half = if half + half < upper { half.next_up() } else { half };
+        Real::ball(half, 0.0, half)
+    }
+
+    /// Narrows the bounds of a number that no legal computation makes negative.
+    pub(crate) fn not_negative(self) -> Real {
+        let is_open = !self.is_exact() && self.lower() < 0.0;
+        if is_open { Real::up_to(self.upper().max(0.0)) } else { self }
+    }
+
     /// Returns the number with the same bounds as a leaf, which must not be reordered.
     pub(crate) fn leaf(self) -> Real {
         Real { mass: 0.0, terms: 1, cells: 1, depth: 0, low: 0, chain: Chain::Leaf, ..self }
@@ -156,6 +169,10 @@ impl Real {
     pub(crate) fn lower(&self) -> f64 {
         if self.radius == 0.0 {
             return self.hi;
+        }
+        // Nothing is rounded.
+        if self.radius == self.hi && self.lo == 0.0 {
+            return 0.0;
         }
         (self.hi - (self.lo.abs() + self.radius).next_up()).next_down()
     }
@@ -217,6 +234,11 @@ impl Cell {
     pub(crate) fn zero(negative: Option<bool>) -> Cell {
         let value = if negative == Some(true) { -0.0 } else { 0.0 };
         Cell::Real(Real { sign_free: negative.is_none(), ..Real::exact(value) })
+    }
+
+    /// Narrows the bounds of a number that no legal computation makes negative.
+    pub(crate) fn not_negative(self) -> Cell {
+        if let Cell::Real(real) = self { Cell::Real(real.not_negative()) } else { self }
     }
 
     /// Creates a computed NaN.

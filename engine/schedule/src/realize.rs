@@ -87,6 +87,7 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
             chooser.realized.insert(node.clone());
         }
     }
+    chooser.limit_arrays(&viewed.order);
     chooser
 }
 
@@ -196,16 +197,42 @@ impl Chooser {
             self.realize_longest(node, |chain| chain.nodes);
             chain = self.chain_of(node);
         }
+        self.chains.insert(node.clone(), chain);
+        self.limit_arrays_of(node);
+        if let Some(reductions) = self.fused_reductions(node).0 {
+            self.reductions.insert(node.clone(), reductions);
+        }
+    }
+
+    /// Applies the limit of arrays of rule 4 again, as long as nodes get buffers: a node that ends
+    /// by rule 5 may be one array more of its user.
+    fn limit_arrays(&mut self, order: &[UOp]) {
+        if self.arrays_max == u32::MAX {
+            return;
+        }
+        loop {
+            let count = self.realized.len();
+            for node in order {
+                let chain = self.chain_of(node);
+                self.chains.insert(node.clone(), chain);
+                self.limit_arrays_of(node);
+            }
+            if self.realized.len() == count {
+                return;
+            }
+        }
+    }
+
+    /// Gives sources of a node buffers until a kernel of its chain has no more arrays than are
+    /// possible.
+    fn limit_arrays_of(&mut self, node: &UOp) {
         // The result is an array, too.
-        while self.arrays_max <= chain.loads
+        while self.arrays_max <= self.chains[node].loads
             && self.has_too_many_arrays(node)
             && self.realize_longest(node, |chain| chain.loads)
         {
-            chain = self.chain_of(node);
-        }
-        self.chains.insert(node.clone(), chain);
-        if let Some(reductions) = self.fused_reductions(node).0 {
-            self.reductions.insert(node.clone(), reductions);
+            let chain = self.chain_of(node);
+            self.chains.insert(node.clone(), chain);
         }
     }
 

@@ -71,6 +71,9 @@ pub(super) fn abs(call: Call<'_>) -> Check<Value> {
 /// The magnitude of a float, whose zeros are positive.
 pub(crate) fn magnitude(x: Cell) -> Cell {
     match x {
+        Cell::Real(real) if !real.is_exact() && real.may_be_zero() => {
+            Cell::Real(Real::up_to(real.magnitude()))
+        }
         Cell::Real(real) => {
             let lo = if real.hi < 0.0 { -real.lo } else { real.lo };
             Cell::Real(Real { hi: real.hi.abs(), lo, sign_free: false, ..real.leaf() })
@@ -94,7 +97,8 @@ pub(super) fn sign(call: Call<'_>) -> Check<Value> {
 
 /// `x * x`.
 pub(super) fn square(call: Call<'_>) -> Check<Value> {
-    number(call, |x| x.wrapping_mul(x), |dtype, x| arithmetic::mul(dtype, x, x))
+    let float = |dtype, x| arithmetic::mul(dtype, x, x).not_negative();
+    number(call, |x| x.wrapping_mul(x), float)
 }
 
 /// The greater of x and the first argument, and the lesser of that and the second one.

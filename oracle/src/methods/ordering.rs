@@ -6,7 +6,7 @@ use gradiff_corpus::DType;
 
 use super::Call;
 use super::reduction::{min, over_axes};
-use crate::arithmetic::order;
+use crate::arithmetic::{between, order};
 use crate::cast::cast;
 use crate::cell::{Cell, Reason};
 use crate::infer::{Check, resolve_axis};
@@ -72,6 +72,72 @@ fn stable_order(dtype: DType, line: &[Cell], descending: bool) -> Result<Vec<usi
     Ok(positions)
 }
 
+/// The first `count` positions in order: those of elements whose rank the bounds decide.
+fn certain_positions(
+    dtype: DType,
+    line: &[Cell],
+    descending: bool,
+    count: usize,
+) -> Result<Vec<Cell>, Reason> {
+    let mut positions = vec![Cell::Unspecified(Reason::Straddle); count];
+    for (i, cell) in line.iter().enumerate() {
+        let mut rank = Some(0);
+        for (j, second) in line.iter().enumerate().filter(|(j, _)| *j != i) {
+            let order = match compare(dtype, *second, *cell) {
+                Ok(order) if descending => order.reverse(),
+                Ok(order) => order,
+                Err(Reason::Straddle) => {
+                    rank = None;
+                    continue;
+                }
+                Err(reason) => return Err(reason),
+            };
+            let is_before = order == Ordering::Less || order == Ordering::Equal && j < i;
+            rank = rank.map(|rank| rank + usize::from(is_before));
+        }
+        if let Some(position) = rank.and_then(|rank: usize| positions.get_mut(rank)) {
+            *position = Cell::Int(i as u64);
+        }
+    }
+    Ok(positions)
+}
+
+/// The first `count` floats in order, some of which the bounds do not decide: the k-th one is
+/// between the k-th lower and the k-th upper bound.
+fn ordered_bounds(line: &[Cell], descending: bool, count: usize) -> Result<Vec<Cell>, Reason> {
+    let (mut lower, mut upper, mut nans) = (Vec::new(), Vec::new(), Vec::new());
+    for cell in line {
+        let (low, high) = match *cell {
+            Cell::Real(real) => (real.lower(), real.upper()),
+            Cell::Inf { negative: true, .. } => (f64::NEG_INFINITY, f64::NEG_INFINITY),
+            Cell::Inf { .. } => (f64::INFINITY, f64::INFINITY),
+            Cell::Unspecified(reason) => return Err(reason),
+            Cell::Nan(_) | Cell::Int(_) => {
+                nans.push(*cell);
+                continue;
+            }
+        };
+        lower.push(low);
+        upper.push(high);
+    }
+    lower.sort_by(f64::total_cmp);
+    upper.sort_by(f64::total_cmp);
+    let number = |(lower, upper): (f64, f64)| match lower == upper {
+        true if lower.is_infinite() => Cell::infinity(lower < 0.0),
+        true if lower == 0.0 => Cell::zero(None),
+        true => Cell::exact(lower),
+        false if lower.is_infinite() || upper.is_infinite() => Cell::Unspecified(Reason::Straddle),
+        false => between(lower, upper),
+    };
+    let numbers: Vec<Cell> = lower.into_iter().zip(upper).map(number).collect();
+    let mut found = match descending {
+        false => [numbers, nans].concat(),
+        true => nans.into_iter().chain(numbers.into_iter().rev()).collect(),
+    };
+    found.truncate(count);
+    Ok(found)
+}
+
 /// The first `count` elements in order, or their positions.
 fn ordered(
     call: Call<'_>,
@@ -86,12 +152,19 @@ fn ordered(
     let found = usize::try_from(count).ok().filter(|count| *count <= size);
     let count = found.ok_or_else(|| format!("the first {count} of {size} elements"))?;
     let dtype = if is_positions { DType::I32 } else { x.dtype };
-    Ok(along(x, axis, (dtype, count), |line| match stable_order(x.dtype, line, descending) {
-        Err(reason) => vec![Cell::Unspecified(reason); count],
+    let found = |line: &[Cell]| match stable_order(x.dtype, line, descending) {
+        Err(Reason::Straddle) if is_positions => {
+            certain_positions(x.dtype, line, descending, count)
+        }
+        Err(Reason::Straddle) => ordered_bounds(line, descending, count),
+        Err(reason) => Err(reason),
         Ok(positions) => {
             let cell = |at: &usize| if is_positions { Cell::Int(*at as u64) } else { line[*at] };
-            positions[..count].iter().map(cell).collect()
+            Ok(positions[..count].iter().map(cell).collect())
         }
+    };
+    Ok(along(x, axis, (dtype, count), |line| {
+        found(line).unwrap_or_else(|reason| vec![Cell::Unspecified(reason); count])
     }))
 }
 
@@ -119,17 +192,20 @@ fn extreme_position(call: Call<'_>, better: Ordering) -> Check<Value> {
         return Err(format!("axis {axis} of {:?} has no element", x.shape));
     }
     let position = |line: &[Cell]| -> Result<usize, Reason> {
-        let mut best = 0;
-        for (i, cell) in line.iter().enumerate().skip(1) {
-            let is_better = match (line[best], *cell) {
-                (Cell::Unspecified(reason), _) => return Err(reason),
-                (Cell::Nan(_), _) => false,
-                (_, Cell::Nan(_)) => true,
-                (a, b) => compare(x.dtype, b, a)? == better,
-            };
-            best = if is_better { i } else { best };
+        for (i, cell) in line.iter().enumerate() {
+            match cell {
+                Cell::Unspecified(reason) => return Err(*reason),
+                Cell::Nan(_) => return Ok(i),
+                _ => {}
+            }
         }
-        Ok(best)
+        // Others may straddle as long as one of them is better than they all.
+        let beats = |i: usize, j: usize| match compare(x.dtype, line[i], line[j]) {
+            Ok(order) => order == better || order == Ordering::Equal && i < j,
+            Err(_) => false,
+        };
+        let is_best = |i: &usize| (0..line.len()).all(|j| *i == j || beats(*i, j));
+        (0..line.len()).find(is_best).ok_or(Reason::Straddle)
     };
     let mut found = along(x, axis, (DType::I32, 1), |line| {
         vec![position(line).map_or_else(Cell::Unspecified, |at| Cell::Int(at as u64))]

@@ -8,7 +8,7 @@ use super::elementwise::{require, wide};
 use super::reduction::over_axes;
 use crate::arithmetic::{add, div, mul, neg, sqrt};
 use crate::cast::cast;
-use crate::cell::{Cell, Real};
+use crate::cell::Cell;
 use crate::infer::{Check, resolve_axes};
 use crate::movement;
 use crate::reduce::{SumDepth, reduce};
@@ -49,7 +49,8 @@ pub(super) fn normalized(call: Call<'_>) -> Check<Value> {
         let differences = differences(call.sums, dtype, &elements);
         let squares = sum_of_squares(call.sums, dtype, &differences);
         let mean = div(dtype, squares, Cell::exact(group.len() as f64));
-        let factor = div(dtype, Cell::exact(1.0), sqrt(dtype, add(dtype, not_negative(mean), eps)));
+        let factor =
+            div(dtype, Cell::exact(1.0), sqrt(dtype, add(dtype, mean.not_negative(), eps)));
         for (at, difference) in group.into_iter().zip(differences) {
             cells[at] = cast(dtype, x.dtype, mul(dtype, difference, factor));
         }
@@ -96,7 +97,7 @@ fn variance_of(sums: SumDepth, dtype: DType, group: &[Cell], correction: i64) ->
     let squares = sum_of_squares(sums, dtype, &differences(sums, dtype, group));
     let degrees = Literal::Int(degrees(group.len(), correction));
     let degrees = literal_bits(dtype, &degrees).map(|bits| Cell::from_bits(dtype, bits));
-    not_negative(div(dtype, squares, degrees.unwrap_or(Cell::nan())))
+    div(dtype, squares, degrees.unwrap_or(Cell::nan())).not_negative()
 }
 
 /// The differences from the mean.
@@ -107,18 +108,7 @@ fn differences(sums: SumDepth, dtype: DType, group: &[Cell]) -> Vec<Cell> {
 
 fn sum_of_squares(sums: SumDepth, dtype: DType, group: &[Cell]) -> Cell {
     let squares: Vec<Cell> = group.iter().map(|cell| mul(dtype, *cell, *cell)).collect();
-    not_negative(reduce(ReduceOp::Sum, sums, dtype, &squares))
-}
-
-/// Narrows the bounds of a number that no computation makes negative.
-fn not_negative(x: Cell) -> Cell {
-    match x {
-        Cell::Real(real) if !real.is_exact() && real.lower() < 0.0 => {
-            let half = real.upper().max(0.0) / 2.0;
-            Cell::Real(Real::ball(half, 0.0, half))
-        }
-        _ => x,
-    }
+    reduce(ReduceOp::Sum, sums, dtype, &squares).not_negative()
 }
 
 #[cfg(test)]
@@ -126,13 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_of_what_is_not_negative_begin_at_zero() {
-        let Cell::Real(real) = not_negative(Cell::Real(Real::ball(0.25, 0.0, 0.75))) else {
-            panic!("a number")
-        };
-        assert_eq!((real.hi, real.radius), (0.5 + (real.hi - 0.5), real.hi));
-        assert!((real.hi - 0.5).abs() < 1e-12);
-        assert_eq!(not_negative(Cell::exact(2.0)), Cell::exact(2.0));
+    fn degrees_of_freedom_are_not_negative() {
         assert_eq!(degrees(3, 5), 0);
         assert_eq!(degrees(3, -2), 5);
     }

@@ -403,12 +403,15 @@ fn dropout(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     }
     let to = if dtype.is_float() { dtype } else { DType::F32 };
     let numbers = streams.fractions(device, DType::F32, count);
-    let factor = scalar::float(to, 1.0 / (1.0 - p)).expect("it is a float's type");
+    // Halves are multiplied in f32.
+    let wide = if to == DType::F16 { DType::F32 } else { to };
+    let factor = scalar::float(wide, 1.0 / (1.0 - p)).expect("it is a float's type");
     let element = |(x, number): (&Constant, &f64)| {
         if *number < rounded(DType::F32, p) {
             return Some(scalar::zero(to));
         }
-        scalar::evaluate(Op::Mul, to, &[scalar::evaluate(Op::Cast, to, &[*x])?, factor])
+        let product = [scalar::evaluate(Op::Cast, wide, &[*x])?, factor];
+        scalar::evaluate(Op::Cast, to, &[scalar::evaluate(Op::Mul, wide, &product)?])
     };
     let elements = given.iter().zip(&numbers).map(element);
     let wanted = elements.map(|x| x.map_or(Wanted::Free, Wanted::Bits)).collect();

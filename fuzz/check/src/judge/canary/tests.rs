@@ -258,6 +258,8 @@ fn no_canary_is_missing() {
     each(&["zero-sign-pole", "zero-sign-where", "zero-sign-free", "nan-due-max"], &["f32"]);
     each(&["nan-payload", "subnormal-rounded", "swapped", "swapped-inexact", "form"], &["f32"]);
     each(&["padding-zero", "where-nan-left-out", "unsigned-zeros", "long-sum"], &["f32"]);
+    each(&["deviation-of-equals", "magnitude-near-zero", "square-near-zero"], &["f32"]);
+    each(&["extreme-among-ties", "ranks-among-ties"], &["f32"]);
     each(&["integer"], &["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]);
     each(&["integer-sum-widens", "integer-division", "integer-from-float"], &["i32"]);
     each(&["swapped", "swapped-outputs", "form", "gather-outside", "undefined-alone"], &["i32"]);
