@@ -186,7 +186,14 @@ impl Call {
                 let name = expected.dtype.name();
                 let wrong =
                     || format!("{said}: it must give {name}{shape:?}, but gives {tensor:?}");
-                if is_right { Ok(Some(tensor)) } else { Err(wrong()) }
+                if !is_right {
+                    return Err(wrong());
+                }
+                // The graph of a call is one that a program could make by itself.
+                match crate::catch(|| Tensor::from_uop(tensor.uop()))? {
+                    Ok(_) => Ok(Some(tensor)),
+                    Err(error) => Err(format!("{said}: its node is refused: {error}")),
+                }
             }
             (Some(_), Err(error)) => Err(format!("{said}: it is legal, but is refused: {error}")),
         }

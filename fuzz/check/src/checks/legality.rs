@@ -21,6 +21,8 @@ use crate::checks::trees::{LOOPS, PREFIX};
 const AMOUNTS: [i64; 8] = [0, 1, 2, 3, 4, 5, 7, 8];
 /// Largest size of a loop, below the limits of iterations that are upcast, unrolled or threads.
 const SIZE_MAX: usize = 24;
+/// Most elements of a tile that threads copy to local memory.
+const TILE_MAX: usize = 1 << 14;
 /// One check in this many is of a kernel with as many loops as possible.
 const FULL_ONE_IN: usize = 8;
 
@@ -154,7 +156,7 @@ pub(crate) fn check_stage(draw: &mut Draw) -> Result<(), String> {
 fn check_staged(draw: &mut Draw) -> Result<(), String> {
     // The sizes differ, so that they identify the loops.
     let (a, b) = draw.pick(&[(2, 3), (3, 2), (5, 3), (7, 2), (2, 7)]);
-    let c = draw.pick(&[4, 6, 8, 9, 12, 16]);
+    let c = draw.pick(&[4, 6, 8, 9, 12, 16, 20_000]);
     let sizes = [a, b, c];
     let dtype = draw.pick(&[DType::I32, DType::F32, DType::I16]);
     let tree = shared_sums(sizes, dtype);
@@ -183,7 +185,8 @@ fn check_staged(draw: &mut Draw) -> Result<(), String> {
     for axis in 0..=found.list.len() {
         for amount in AMOUNTS {
             let divides = amount == 0 || 2 <= amount && c as i64 % amount == 0;
-            let expected = threads == Some(a) && axis == summed && divides;
+            let is_short = amount != 0 || c <= TILE_MAX;
+            let expected = threads == Some(a) && axis == summed && divides && is_short;
             let opt = Opt { op: OptOp::Stage, axis, amount };
             let answer = crate::catch(|| check_opt(&found, opt, setting))?;
             if answer.is_ok() != expected {
@@ -192,7 +195,16 @@ fn check_staged(draw: &mut Draw) -> Result<(), String> {
             stages.extend(expected.then_some(opt));
         }
     }
-    if stages.is_empty() {
+    let listed = crate::catch(|| legal(&root, setting))?.map_err(text)?;
+    let is_listed = |opt: &Opt| listed.contains(opt);
+    // Amounts that are all iterations are listed as 0.
+    let is_part = |opt: &&Opt| opt.amount != 0 && opt.amount < c as i64;
+    if let Some(opt) = stages.iter().filter(is_part).find(|opt| !is_listed(opt)) {
+        return Err(format!(
+            "{opt} after {opts:?} of {sizes:?} for {name} is legal, but not listed"
+        ));
+    }
+    if stages.is_empty() || TILE_MAX < c {
         return Ok(());
     }
     opts.push(draw.pick(&stages));

@@ -15,7 +15,7 @@ const EXTREMES: [i64; 10] =
 /// Numbers of elements of long axes.
 const LENGTHS: [i64; 8] = [1, 255, 256, 257, 4095, 4097, 1 << 16, (1 << 16) + 1];
 /// Number of images of a call.
-const IMAGES: usize = 16;
+const IMAGES: usize = 48;
 /// Number of elements of the longest axis.
 const LONGEST: i64 = 1 << 21;
 /// Number of sums of shifted sums.
@@ -133,7 +133,7 @@ fn image(draw: &mut Draw, size: i64) -> Result<(), String> {
     let full = |shape: &[i64]| Tensor::full(DType::F32, shape, 0);
     // Products with the elements of a window must be few.
     let shape = [1, 1, draw.pick(&[1, 2, 8]), size.clamp(0, 1 << 20)];
-    let window = [draw.pick(&[1, 2]), draw.pick(&[1, 2, 3])];
+    let window = [draw.pick(&[1, 2]), draw.pick(&[1, 2, 3, 0])];
     let (x, weight) = match (full(&shape), full(&[1, 1, window[0], window[1]])) {
         (Ok(x), Ok(weight)) => (x, weight),
         pair => return Err(format!("an image: {pair:?}")),

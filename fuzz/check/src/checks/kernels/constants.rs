@@ -22,6 +22,9 @@ pub(super) fn constants(seed: u64, style: &Style, dtype: DType) -> Result<Drawn,
     // Languages have a word for the quiet NaN, which is not this one.
     if let Some(nan) = scalar::float(dtype, f64::NAN).filter(|_| style.free_nan != Some(dtype)) {
         values[0] = Constant::from_bits(dtype, nan.bits() | 1);
+        // Of a signalling one the highest bit of the fraction is 0.
+        let quiet = nan.bits() & !scalar::float(dtype, f64::INFINITY).map_or(0, Constant::bits);
+        values[1] = Constant::from_bits(dtype, (nan.bits() & !quiet) | 1);
     }
     let global = Arg::Global(Global { slot: 0, size_elements: COUNT as i64 });
     let mut uops = vec![Instruction::new(Op::DefineGlobal, dtype, [], global)];
