@@ -545,17 +545,121 @@ fn adam_adamw_and_lamb_follow_their_formulas() {
             values.iter_mut().zip(update).for_each(|(value, u)| *value -= lr * ratio * u);
         };
         match kind {
-            "Adam" => check_steps(kind, |x| Ok(Adam::new(x, lr)?.betas(b1, b2)), rule),
+            "Adam" => check_steps(kind, |x| Adam::new(x, lr)?.betas(b1, b2), rule),
             "AdamW" => {
-                let new = |x: Vec<Tensor>| AdamW::new(x, lr).map(|x| x.betas(b1, b2).eps(eps));
-                check_steps(kind, |x| Ok(new(x)?.weight_decay(decay)), rule);
+                let new = |x: Vec<Tensor>| AdamW::new(x, lr)?.betas(b1, b2);
+                check_steps(kind, |x| Ok(new(x)?.eps(eps).weight_decay(decay)), rule);
             }
             _ => {
-                let new = |x: Vec<Tensor>| LAMB::new(x, lr).map(|x| x.betas(b1, b2));
+                let new = |x: Vec<Tensor>| LAMB::new(x, lr)?.betas(b1, b2);
                 check_steps(kind, |x| Ok(new(x)?.weight_decay(decay)), rule);
             }
         }
     }
+}
+
+#[test]
+fn moments_of_halves_are_computed_in_f32() {
+    // In f16, a thousandth of the square is 0 for the first two, and the others have no square.
+    let factors = data(&[4], &[1e-3, -1e-3, 1e3, -1e3]).cast(DType::F16).unwrap();
+    let _training = Tensor::train(true);
+    for kind in ["Adam", "AdamW", "LAMB"] {
+        let w = data(&[4], &[1.0; 4]).cast(DType::F16).unwrap();
+        let mut optimizer: Box<dyn Optimizer> = match kind {
+            "Adam" => Box::new(Adam::new([w.clone()], 0.1).unwrap()),
+            "AdamW" => Box::new(AdamW::new([w.clone()], 0.1).unwrap().weight_decay(0.0)),
+            _ => Box::new(LAMB::new([w.clone()], 0.1).unwrap()),
+        };
+        w.mul(&factors).unwrap().sum(..).unwrap().backward().unwrap();
+        optimizer.step().unwrap();
+        assert_close(kind, &floats(&w), &[0.9, 1.1, 0.9, 1.1], 2e-3);
+    }
+}
+
+#[test]
+fn momenta_and_decays_of_halves_are_computed_in_f32() {
+    let _training = Tensor::train(true);
+    let step = |optimizer: &mut dyn Optimizer, w: &Tensor, factors: &Tensor| {
+        optimizer.zero_grad();
+        w.mul(factors).unwrap().sum(..).unwrap().backward().unwrap();
+        optimizer.step().unwrap();
+    };
+    let halves = |shape: &[i64], x: &[f64]| data(shape, x).cast(DType::F16).unwrap();
+    // The second momentum is 76000, and the largest number of f16 65504.
+    let (w, factors) = (halves(&[1], &[1.0]), halves(&[1], &[40000.0]));
+    let mut optimizer = SGD::new([w.clone()], 1e-5).unwrap().momentum(0.9);
+    (0..2).for_each(|_| step(&mut optimizer, &w, &factors));
+    assert_close("momentum", &floats(&w), &[-0.16], 1e-3);
+    // In f16, 1000 plus a decay of 0.1 is 1000.
+    let (w, factors) = (halves(&[1], &[1.0]), halves(&[1], &[1000.0]));
+    let mut optimizer = SGD::new([w.clone()], 1.0 / 1024.0).unwrap().weight_decay(0.1);
+    step(&mut optimizer, &w, &factors);
+    assert_close("decay", &floats(&w), &[1.0 - 1000.1 / 1024.0], 3e-5);
+    // Nesterov's momentum is 78000.
+    let (w, factors) = (halves(&[2, 2], &[0.25; 4]), [40000.0, 0.0, 0.0, 40000.0]);
+    let mut optimizer = Muon::new([w.clone()], 0.1).unwrap();
+    step(&mut optimizer, &w, &halves(&[2, 2], &factors));
+    let found = floats(&w);
+    assert!(0.1 < found[0] && found[0] < 0.2, "{found:?}");
+    assert_close("Muon", &found[1..3], &[0.2475; 2], 1e-3);
+}
+
+#[test]
+fn adam_of_doubles_corrects_its_bias_in_f64() {
+    let _training = Tensor::train(true);
+    // The difference of the second number from 1 is lost in f32.
+    let cases: [(f64, f64); 2] = [(0.999, 1e-10), (0.999_999_99, 1e-7)];
+    for (b2, tolerance) in cases {
+        let b1 = 0.9f64;
+        let mut expected = numbers(3, 43);
+        let w = Tensor::from_slice(&[3], &expected).unwrap();
+        let mut moments = [[0.0f64; 2]; 3];
+        let mut optimizer = Adam::new([w.clone()], 0.125).unwrap().betas(b1, b2).unwrap();
+        for step in 1..=3 {
+            optimizer.zero_grad();
+            w.square().unwrap().sum(..).unwrap().backward().unwrap();
+            optimizer.step().unwrap();
+            for (value, [m, v]) in expected.iter_mut().zip(&mut moments) {
+                let g = 2.0 * *value;
+                *m = b1 * *m + (1.0 - b1) * g;
+                *v = b2 * *v + (1.0 - b2) * g * g;
+                let (m, v) = (*m / (1.0 - b1.powi(step)), *v / (1.0 - b2.powi(step)));
+                *value -= 0.125 * m / (v.sqrt() + 1e-8);
+            }
+            assert_close(&format!("{b2}, step {step}"), &floats(&w), &expected, tolerance);
+        }
+    }
+}
+
+#[test]
+fn one_optimiser_has_parameters_of_several_dtypes() {
+    let _training = Tensor::train(true);
+    let single = data(&[2], &[1.0, -2.0]);
+    let double = Tensor::from_slice(&[1], &[3.0f64]).unwrap();
+    let mut optimizer = Adam::new([single.clone(), double.clone()], 0.5).unwrap();
+    let squares = single.square().unwrap().sum(..).unwrap();
+    squares.add(double.square().unwrap().sum(..).unwrap()).unwrap().backward().unwrap();
+    optimizer.step().unwrap();
+    assert_close("f32", &floats(&single), &[0.5, -1.5], 1e-6);
+    // The learning rate is exact in f32, and eps is 1e-8 of which a sixth counts.
+    assert_close("f64", &floats(&double), &[2.5 + 0.5e-8 / 6.0], 1e-12);
+    let names: Vec<String> = get_state_dict(&optimizer).into_keys().collect();
+    assert_eq!(names, ["b1_t", "b2_t", "lr", "m.0", "m.1", "v.0", "v.1"]);
+}
+
+#[test]
+fn betas_are_below_1_in_the_dtype_of_the_moments() {
+    for [b1, b2] in [[1.0, 0.9], [0.9, -0.1], [f64::NAN, 0.9], [0.9, 0.999_999_99]] {
+        let optimizer = Adam::new(parameters(), 0.1).unwrap();
+        let error = optimizer.betas(b1, b2).err().unwrap().to_string();
+        assert!(error.contains(&format!("betas of {b1} and {b2}")), "{error}");
+        assert!(error.contains("f32"), "{error}");
+    }
+    let double = || Tensor::from_slice(&[1], &[3.0f64]).unwrap();
+    let adam = |tensors: Vec<Tensor>| Adam::new(tensors, 0.1).unwrap();
+    assert!(adam(vec![double()]).betas(0.0, 0.999_999_99).is_ok());
+    assert!(adam(vec![double()]).betas(0.9, 1.0).is_err());
+    assert!(adam(vec![double(), data(&[1], &[1.0])]).betas(0.0, 0.999_999_99).is_err());
 }
 
 /// The product of matrices [n, k] and [k, m].
@@ -857,6 +961,75 @@ fn schedules_follow_their_formulas() {
         };
         assert_eq!(values.map(step), [1.0, 1.0, 0.5, 0.5], "{metric:?}");
     }
+}
+
+#[test]
+fn schedules_go_on_from_their_state() {
+    let new_optimizer = || SGD::new(parameters(), 0.5).unwrap();
+    type New = fn(&mut SGD) -> Box<dyn LRScheduler>;
+    let kinds: [New; 4] = [
+        |x| Box::new(StepLR::new(x, 2, 0.5).unwrap()),
+        |x| Box::new(MultiStepLR::new(x, &[2, 4], 0.5).unwrap()),
+        |x| Box::new(CosineAnnealingLR::new(x, 6, 0.1).unwrap()),
+        |x| Box::new(OneCycleLR::new(x, 1.0, 10.0, 10.0, 6, 0.5).unwrap()),
+    ];
+    for (kind, new) in kinds.iter().enumerate() {
+        let (mut first, mut second) = (new_optimizer(), new_optimizer());
+        let mut schedule = new(&mut first);
+        (0..3).for_each(|_| schedule.step(&mut first).unwrap());
+        // The rate is another one than at the first creation.
+        load_state_dict(&second, &get_state_dict(&first)).unwrap();
+        let mut resumed = new(&mut second);
+        resumed.load_state_dict(&schedule.state_dict().unwrap()).unwrap();
+        for step in 4..7 {
+            schedule.step(&mut first).unwrap();
+            resumed.step(&mut second).unwrap();
+            assert_eq!(second.lr().unwrap(), first.lr().unwrap(), "schedule {kind}, step {step}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("schedule.safetensors");
+    let metrics = [1.0, 2.0, 2.0, 2.0, 2.0];
+    for count in 0..5 {
+        let (mut first, mut second) = (new_optimizer(), new_optimizer());
+        let new = || ReduceLROnPlateau::default().factor(0.5).patience(1);
+        let (mut schedule, mut resumed) = (new(), new());
+        for metric in &metrics[..count] {
+            schedule.step(&mut first, *metric).unwrap();
+        }
+        save_safetensors(&schedule.state_dict().unwrap(), &path, None).unwrap();
+        load_state_dict(&second, &get_state_dict(&first)).unwrap();
+        resumed.load_state_dict(&load_safetensors(&path).unwrap()).unwrap();
+        for metric in &metrics[count..] {
+            schedule.step(&mut first, *metric).unwrap();
+            resumed.step(&mut second, *metric).unwrap();
+            assert_eq!(second.lr().unwrap(), first.lr().unwrap(), "{count} steps");
+        }
+    }
+    let mut schedule = StepLR::new(&new_optimizer(), 2, 0.5).unwrap();
+    for count in [-1.0, 1.5, f64::NAN, 1e300] {
+        let mut tensors = schedule.state_dict().unwrap();
+        tensors.insert("count".into(), Tensor::from_slice(&[1], &[count]).unwrap());
+        let error = schedule.load_state_dict(&tensors).unwrap_err().to_string();
+        assert!(error.contains(&format!("count is {count}")), "{error}");
+        tensors.remove("base");
+        let error = schedule.load_state_dict(&tensors).unwrap_err().to_string();
+        assert!(error.contains("base is missing"), "{error}");
+    }
+}
+
+#[test]
+fn convolutions_refuse_options_of_the_other_kind() {
+    let same = ConvOptions::default().same_padding();
+    let error = ConvTranspose2d::with(3, 4, 3, same).unwrap_err().to_string();
+    assert!(error.contains("same_padding"), "{error}");
+    let added = ConvOptions::default().output_padding([0, 1]);
+    let error = Conv2d::with(3, 4, 3, added).unwrap_err().to_string();
+    assert!(error.contains("output_padding [0, 1]"), "{error}");
+    let added = ConvOptions::default().output_padding(2);
+    let error = Conv1d::with(3, 4, 3, added).unwrap_err().to_string();
+    assert!(error.contains("output_padding [2]"), "{error}");
+    assert!(Conv1d::with(3, 4, 3, ConvOptions::default().output_padding(0)).is_ok());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::error::{Problem, broken};
 use crate::source::{Source, read_exactly};
 
 /// The maximal number of entries.
-const MAX_ENTRIES: usize = 1 << 20;
+pub(crate) const MAX_ENTRIES: usize = 1 << 20;
 
 /// The largest ratio of the sizes of data before and after deflate.
 const MAX_RATIO: u64 = 1032;
@@ -21,11 +21,14 @@ pub(crate) struct Archive {
     zip: ZipArchive<BufReader<File>>,
     /// The names of the entries, by index.
     pub(crate) names: Vec<String>,
+    /// The size of the archive.
+    pub(crate) size_bytes: u64,
 }
 
 impl Archive {
     pub(crate) fn open(path: &Path) -> Result<Archive, Problem> {
         let source = Source::open(path)?;
+        let size_bytes = source.size_bytes;
         let mut zip = ZipArchive::new(BufReader::new(source.file))?;
         if MAX_ENTRIES < zip.len() {
             return broken(format!("{} entries; {MAX_ENTRIES} are allowed", zip.len()));
@@ -40,7 +43,7 @@ impl Archive {
                 None => return broken("an entry has no name"),
             }
         }
-        Ok(Archive { zip, names })
+        Ok(Archive { zip, names, size_bytes })
     }
 
     /// Calls `read` with an entry, its size, and the number of bytes of it in the file. All of the

@@ -11,10 +11,17 @@ use crate::Error;
 use crate::error::{Problem, broken};
 use crate::layout::Layout;
 use crate::quantized::{FORMATS, Format, decode};
-use crate::source::{MAX_NAME_BYTES, Source, read_exactly, reserve};
+use crate::source::{Budget, Source, TENSOR_BYTES, check_name, read_exactly, reserve};
 
 /// The maximal size of metadata and descriptions. Those of large models have a few ten MiB.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
+
+/// The factor by which the memory of metadata may be larger than the file. An array of 4-byte
+/// numbers takes 8 times its bytes.
+const MEMORY_FACTOR: u64 = 8;
+
+/// The memory of an entry of the metadata without the bytes of its key and its value.
+const ENTRY_BYTES: u64 = 128;
 
 /// The maximal nesting of arrays in the metadata.
 const MAX_DEPTH: usize = 8;
@@ -127,6 +134,7 @@ fn load(path: &Path) -> Result<GgufContents, Problem> {
     let mut header = Header {
         left: source.size_bytes.min(MAX_HEADER_BYTES),
         position: 0,
+        memory: Budget::new(source.size_bytes, MEMORY_FACTOR),
         reader: BufReader::new(&source.file),
     };
     if header.array::<4>()? != *b"GGUF" {
@@ -143,6 +151,7 @@ fn load(path: &Path) -> Result<GgufContents, Problem> {
     header.check_count(value_count, 13)?;
     let mut metadata = BTreeMap::new();
     for _ in 0..value_count {
+        header.spend(ENTRY_BYTES)?;
         let key = header.name()?;
         let kind = header.u32()?;
         let value = header.value(kind, 0)?;
@@ -152,6 +161,7 @@ fn load(path: &Path) -> Result<GgufContents, Problem> {
     }
     let mut descriptions = BTreeMap::new();
     for _ in 0..tensor_count {
+        header.spend(TENSOR_BYTES)?;
         let name = header.name()?;
         let description = header.description().map_err(|problem| problem.of_tensor(&name))?;
         if descriptions.insert(name.clone(), description).is_some() {
@@ -175,9 +185,10 @@ fn alignment_of(metadata: &BTreeMap<String, GgufValue>) -> Result<u64, Problem> 
         Some(GgufValue::U32(value)) if *value != 0 && value.is_multiple_of(8) => {
             Ok(u64::from(*value))
         }
-        Some(value) => broken(format!(
-            "general.alignment is {value:?}; it must be a u32 that is a multiple of 8"
-        )),
+        Some(value) => {
+            let text = value.as_i64().map_or("no integer".to_string(), |value| value.to_string());
+            broken(format!("general.alignment is {text}; it must be a u32 that is a multiple of 8"))
+        }
     }
 }
 
@@ -258,6 +269,8 @@ struct Header<'a> {
     position: u64,
     /// The number of bytes that may still be read.
     left: u64,
+    /// The memory that metadata and descriptions may still take.
+    memory: Budget,
 }
 
 impl Header<'_> {
@@ -303,6 +316,16 @@ impl Header<'_> {
         }
     }
 
+    /// Takes memory from the budget.
+    fn spend(&mut self, size_bytes: u64) -> Result<(), Problem> {
+        if self.memory.take(size_bytes) {
+            return Ok(());
+        }
+        broken(format!(
+            "the metadata needs too much memory: more than {MEMORY_FACTOR} times the file's size"
+        ))
+    }
+
     fn text(&mut self) -> Result<String, Problem> {
         let size_bytes = self.u64()?;
         let bytes = self.bytes(size_bytes)?;
@@ -311,9 +334,7 @@ impl Header<'_> {
 
     fn name(&mut self) -> Result<String, Problem> {
         let name = self.text()?;
-        if MAX_NAME_BYTES < name.len() as u64 {
-            return broken(format!("a name of {} bytes; {MAX_NAME_BYTES} are allowed", name.len()));
-        }
+        check_name(&name)?;
         Ok(name)
     }
 
@@ -342,7 +363,8 @@ impl Header<'_> {
                     _ => 8,
                 };
                 self.check_count(count, item_bytes)?;
-                let mut items = Vec::new();
+                self.spend(count.saturating_mul(size_of::<GgufValue>() as u64))?;
+                let mut items = reserve(count)?;
                 for _ in 0..count {
                     items.push(self.value(kind, depth + 1)?);
                 }

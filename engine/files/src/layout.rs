@@ -20,9 +20,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Checks the rank and the number of elements.
     pub(crate) fn new(dtype: DType, sizes: &[u64]) -> Result<Layout, Problem> {
-        if MAX_RANK < sizes.len() {
-            return broken(format!("{} axes; {MAX_RANK} are allowed", sizes.len()));
-        }
+        check_rank(sizes.len())?;
         // The limit holds for the sizes that are not 0, as in `Tensor`.
         let nonzero = sizes.iter().filter(|size| **size != 0);
         let product = nonzero.copied().try_fold(1u64, u64::checked_mul);
@@ -102,6 +100,14 @@ impl Layout {
     }
 }
 
+/// Checks the number of axes of a tensor that is read, or is to be saved.
+pub(crate) fn check_rank(rank: usize) -> Result<(), Problem> {
+    if MAX_RANK < rank {
+        return broken(format!("{rank} axes; {MAX_RANK} are allowed"));
+    }
+    Ok(())
+}
+
 /// Strides of a dense arrangement of axes, of which the first varies fastest.
 fn strides_of<'a>(sizes: impl Iterator<Item = &'a i64>) -> Vec<u64> {
     let mut stride = 1u64;
@@ -112,6 +118,22 @@ fn strides_of<'a>(sizes: impl Iterator<Item = &'a i64>) -> Vec<u64> {
             before
         })
         .collect()
+}
+
+/// Negates little-endian numbers: the sign bit of floats, integers modulo a power of 2.
+pub(crate) fn negate(bytes: &mut [u8], dtype: DType) {
+    let size = dtype.size_bytes();
+    for element in bytes.chunks_exact_mut(size) {
+        if dtype.is_float() {
+            element[size - 1] ^= 0x80;
+            continue;
+        }
+        // Two's complement: the complement, plus 1.
+        let mut carry = true;
+        for byte in element {
+            (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+        }
+    }
 }
 
 /// Reverses the bytes of each element of `size` bytes.

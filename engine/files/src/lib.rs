@@ -11,12 +11,15 @@
 //! A file goes in, and tensors by name come out, on the default device. A file is data from a
 //! stranger: whatever its bytes are, reading it gives tensors or an [`Error`]. Nothing in it is
 //! executed, sizes are compared with the length of the file before memory is allocated, and counts,
-//! nesting and the lengths of names have limits. Bytes of bools other than 0 and 1 are read as 1.
+//! nesting and the lengths of names have limits. The memory of other values, and of views that
+//! repeat elements, is limited to a multiple of the file's size. Bytes of bools other than 0 and 1
+//! are read as 1.
 //!
 //! Files are read, not mapped into memory: the bytes of a tensor are copied to its device in any
 //! case, and a mapped file that another process truncates would end this process. Saving writes a
 //! temporary file in the same folder, which then replaces the file at once, and gives the same
-//! bytes for the same tensors.
+//! bytes for the same tensors. A file that is replaced keeps its mode, symbolic links are followed,
+//! and anything but a regular file is refused, as is a tensor that could not be read again.
 //!
 //! ```
 //! use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use gradiff_tensor::Tensor;
 
 use crate::Error;
 use crate::error::{Problem, broken};
-use crate::layout::{Layout, swap_bytes};
+use crate::layout::{Layout, check_rank, swap_bytes};
 use crate::output::write_atomically;
 use crate::source::{Source, read_exactly};
 
@@ -60,8 +60,8 @@ pub fn load_npy(path: impl AsRef<Path>) -> Result<Tensor, Error> {
 
 /// Writes a tensor to a `.npy` file. Computes it first. The file is replaced at once.
 /// # Errors
-/// If the tensor cannot be computed or is of bf16, which NumPy has not, or the file cannot be
-/// written.
+/// If the tensor cannot be computed, has more than 64 axes or is of bf16, which NumPy has not, or
+/// the file cannot be written.
 pub fn save_npy(tensor: &Tensor, path: impl AsRef<Path>) -> Result<(), Error> {
     let path = path.as_ref();
     let save = || {
@@ -121,6 +121,7 @@ pub(crate) fn read(
 
 /// The magic number, the version and the header of a tensor, as NumPy writes them.
 pub(crate) fn header_of(tensor: &Tensor) -> Result<Vec<u8>, Problem> {
+    check_rank(tensor.rank())?;
     let dtype = tensor.dtype();
     let Some((_, name)) = NAMES.iter().find(|(known, _)| *known == dtype) else {
         return broken(format!("NumPy has no {dtype}; cast the tensor to f32 before"));

@@ -9,11 +9,11 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::Error;
-use crate::archive::Archive;
+use crate::archive::{Archive, MAX_ENTRIES};
 use crate::error::{Problem, broken};
 use crate::npy;
 use crate::output::write_atomically;
-use crate::source::MAX_NAME_BYTES;
+use crate::source::{MAX_NAME_BYTES, check_name};
 
 /// Reads all arrays of a `.npz` file, compressed or not, by their names without `.npy`.
 /// # Errors
@@ -40,7 +40,8 @@ pub fn load_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>, Erro
 /// # }
 /// ```
 /// # Errors
-/// If a tensor cannot be computed or is of bf16, or the file cannot be written.
+/// If a tensor cannot be computed, has more than 64 axes, a name of no or of more than 4096 bytes,
+/// or is of bf16, or the file cannot be written.
 pub fn save_npz(tensors: &BTreeMap<String, Tensor>, path: impl AsRef<Path>) -> Result<(), Error> {
     let path = path.as_ref();
     save(tensors, path).map_err(|problem| problem.at(path))
@@ -68,11 +69,15 @@ fn load(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
 }
 
 fn save(tensors: &BTreeMap<String, Tensor>, path: &Path) -> Result<(), Problem> {
+    if MAX_ENTRIES < tensors.len() {
+        return broken(format!("{} tensors; {MAX_ENTRIES} are allowed", tensors.len()));
+    }
     let mut headers = Vec::new();
     for (name, tensor) in tensors {
-        if name.is_empty() || MAX_NAME_BYTES < name.len() as u64 {
-            return broken(format!("{name:?} is no name of 1 to {MAX_NAME_BYTES} bytes"));
+        if name.is_empty() {
+            return broken("a tensor has no name; names of arrays have at least one byte");
         }
+        check_name(name)?;
         headers.push(npy::header_of(tensor).map_err(|problem| problem.of_tensor(name))?);
     }
     gradiff_tensor::realize(&tensors.values().collect::<Vec<_>>())?;

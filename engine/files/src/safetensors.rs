@@ -16,9 +16,9 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use crate::Error;
 use crate::error::{Problem, broken};
-use crate::layout::Layout;
+use crate::layout::{Layout, check_rank};
 use crate::output::write_atomically;
-use crate::source::{MAX_NAME_BYTES, Source};
+use crate::source::{MAX_NAME_BYTES, Source, check_name};
 
 /// The maximal length of a header, that of the format's definition.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -80,7 +80,8 @@ pub fn load_safetensors_metadata(
 /// # }
 /// ```
 /// # Errors
-/// If a tensor cannot be computed or is called `__metadata__`, or the file cannot be written.
+/// If a tensor cannot be computed, has more than 64 axes or a name of more than 4096 bytes, or is
+/// called `__metadata__`, or the file cannot be written.
 pub fn save_safetensors(
     tensors: &BTreeMap<String, Tensor>,
     path: impl AsRef<Path>,
@@ -259,6 +260,8 @@ fn header_text(
     }
     let mut offset = 0u64;
     for (name, tensor) in tensors {
+        check_name(name)?;
+        check_rank(tensor.rank()).map_err(|problem| problem.of_tensor(name))?;
         let (dtype, dtype_name) = NAMES[order_of(tensor.dtype())];
         let size_bytes = tensor.size_elements() as u64 * dtype.size_bytes() as u64;
         let end = offset.checked_add(size_bytes);

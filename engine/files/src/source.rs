@@ -1,4 +1,5 @@
-//! Input: a file of known length. Nothing is allocated for bytes that the file does not have.
+//! Input: a file of known length. Nothing is allocated for bytes that the file does not have, and
+//! a budget limits the memory of values that take more bytes than the file has for them.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -8,6 +9,12 @@ use crate::error::{Problem, broken};
 
 /// The maximal length of the name of a tensor.
 pub(crate) const MAX_NAME_BYTES: u64 = 4096;
+
+/// The memory that a file of any size may take.
+const FREE_BYTES: u64 = 64 << 20;
+
+/// The memory that a tensor without elements takes, with its entries in maps.
+pub(crate) const TENSOR_BYTES: u64 = 1024;
 
 /// A file that is open for reading.
 pub(crate) struct Source {
@@ -53,12 +60,53 @@ pub(crate) fn read_exactly(
     Ok(bytes)
 }
 
-/// Allocates an empty vector with memory for `size_bytes` bytes.
-pub(crate) fn reserve(size_bytes: u64) -> Result<Vec<u8>, Problem> {
-    let mut bytes = Vec::new();
-    let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
-    match bytes.try_reserve_exact(size) {
-        Ok(()) => Ok(bytes),
-        Err(_) => broken(format!("{size_bytes} bytes do not fit in memory")),
+/// Allocates an empty vector with memory for `count` items.
+pub(crate) fn reserve<T>(count: u64) -> Result<Vec<T>, Problem> {
+    let mut items = Vec::new();
+    match items.try_reserve_exact(usize::try_from(count).unwrap_or(usize::MAX)) {
+        Ok(()) => Ok(items),
+        Err(_) => {
+            let size_bytes = count.saturating_mul(size_of::<T>() as u64);
+            broken(format!("{size_bytes} bytes do not fit in memory"))
+        }
+    }
+}
+
+/// Appends an item, if there is memory for it.
+pub(crate) fn try_push<T>(items: &mut Vec<T>, item: T) -> Result<(), Problem> {
+    if items.try_reserve(1).is_err() {
+        return broken(format!("{} values and more do not fit in memory", items.len()));
+    }
+    items.push(item);
+    Ok(())
+}
+
+/// Checks the length of a name that is read, or is to be saved.
+pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
+    if MAX_NAME_BYTES < name.len() as u64 {
+        return broken(format!("a name of {} bytes; {MAX_NAME_BYTES} are allowed", name.len()));
+    }
+    Ok(())
+}
+
+/// The memory that the values of a file may still take. A byte of a file may stand for a value of
+/// many bytes, and a compressed file for many values.
+pub(crate) struct Budget {
+    left_bytes: u64,
+}
+
+impl Budget {
+    /// A budget of a fixed number of bytes, and of `factor` times the size of the file.
+    pub(crate) fn new(file_bytes: u64, factor: u64) -> Budget {
+        let share = file_bytes.saturating_mul(factor);
+        Budget { left_bytes: FREE_BYTES.saturating_add(share) }
+    }
+
+    /// Takes bytes from the budget. Returns whether it had as many.
+    #[must_use]
+    pub(crate) fn take(&mut self, size_bytes: u64) -> bool {
+        let left = self.left_bytes.checked_sub(size_bytes);
+        self.left_bytes = left.unwrap_or(0);
+        left.is_some()
     }
 }

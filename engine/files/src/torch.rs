@@ -1,5 +1,6 @@
 //! PyTorch's checkpoints: a zip archive of a pickle and of storages, of which tensors are views.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,9 +10,9 @@ use gradiff_tensor::Tensor;
 use crate::Error;
 use crate::archive::Archive;
 use crate::error::{Problem, broken};
-use crate::layout::{Layout, swap_bytes};
+use crate::layout::{Layout, negate, swap_bytes};
 use crate::pickle::{self, Kind, Pickle, Value, ValueId, View};
-use crate::source::MAX_NAME_BYTES;
+use crate::source::{Budget, TENSOR_BYTES, check_name};
 
 /// The maximal size of the pickle. That of a large model has a few MiB.
 const MAX_PICKLE_BYTES: u64 = 64 << 20;
@@ -19,16 +20,22 @@ const MAX_PICKLE_BYTES: u64 = 64 << 20;
 /// The maximal nesting of dicts, lists and tuples.
 const MAX_DEPTH: usize = 64;
 
-/// The factor by which all tensors of a storage may be larger than the storage.
-const MAX_COPIES: u64 = 64;
+/// The factor by which the values of the pickle, the names of tensors, and the copies of elements
+/// that several views have may be larger than the file. An opcode has one byte at least, and its
+/// value about 40. Storages themselves may be as large as deflate can make them.
+const MEMORY_FACTOR: u64 = 64;
+
+/// The memory of an item of a dict that is visited.
+const ITEM_BYTES: u64 = 48;
 
 /// Reads the tensors of a checkpoint that `torch.save` of PyTorch 1.6 or later wrote: a state dict,
 /// or any nesting of dicts, lists and tuples. Names are the keys on the way to a tensor, joined by
 /// dots, as `optimizer.state.0.step`; a single tensor has the name `""`. Values that are no tensors
 /// are left out.
 ///
-/// Tensors that are views of the same elements share memory until either is written. Code in the
-/// file is not executed: objects of other classes are an error.
+/// Tensors that are views of the same elements share memory until either is written. Elements of a
+/// tensor with PyTorch's negative bit are negated. Code in the file is not executed: objects of
+/// other classes are an error.
 ///
 /// ```no_run
 /// let state = gradiff_files::load_torch("model.pt")?;
@@ -38,8 +45,8 @@ const MAX_COPIES: u64 = 64;
 /// # Ok::<(), gradiff_files::Error>(())
 /// ```
 /// # Errors
-/// If the file cannot be read, is broken, refers to functions other than those of tensors, or has
-/// a dtype that the engine has not.
+/// If the file cannot be read, is broken, refers to functions other than those of tensors, has a
+/// dtype that the engine has not, or needs much more memory than a file of its size should.
 pub fn load_torch(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>, Error> {
     let path = path.as_ref();
     load(path).map_err(|problem| problem.at(path))
@@ -61,11 +68,12 @@ fn load(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
         None => false,
     };
     let bytes = archive.read(index, MAX_PICKLE_BYTES)?;
-    let pickle = pickle::parse(&bytes)?;
+    let mut memory = Budget::new(archive.size_bytes, MEMORY_FACTOR);
+    let pickle = pickle::parse(&bytes, &mut memory)?;
     // The tensors of each storage, so that it is read once and is not in memory for longer.
     let mut storages: BTreeMap<&str, Vec<(String, &View)>> = BTreeMap::new();
-    for (name, view) in Names::collect(&pickle, bytes.len())? {
-        storages.entry(&view.storage.key).or_default().push((name, view));
+    for (name, view) in Names::collect(&pickle, &mut memory)? {
+        storages.entry(view.storage.key).or_default().push((name, view));
     }
     let mut tensors = BTreeMap::new();
     for (key, views) in storages {
@@ -79,7 +87,13 @@ fn load(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
         let size_bytes = storage_bytes(view).map_err(|problem| problem.of_tensor(name))?;
         let bytes = archive.read(*entry, size_bytes);
         let bytes = bytes.map_err(|problem| problem.of_tensor(name))?;
-        let mut reader = Views { bytes, is_big_endian, copied_bytes: 0, known: BTreeMap::new() };
+        let mut reader = Views {
+            free_bytes: bytes.len() as u64,
+            bytes,
+            is_big_endian,
+            memory: &mut memory,
+            known: BTreeMap::new(),
+        };
         for (name, view) in views {
             let tensor = reader.tensor(view).map_err(|problem| problem.of_tensor(&name))?;
             tensors.insert(name, tensor);
@@ -109,72 +123,83 @@ fn dtype_of(kind: &Kind) -> Result<DType, Problem> {
 }
 
 /// The tensors of a pickle by name.
-struct Names<'a> {
-    pickle: &'a Pickle,
-    tensors: BTreeMap<String, &'a View>,
-    /// The number of values that may still be visited: a few bytes could nest shared values so that
-    /// there are 2^64 ways to a tensor.
-    visits_left: usize,
-    /// The number of bytes that names may still have.
-    name_bytes_left: usize,
+struct Names<'a, 'b> {
+    pickle: &'a Pickle<'a>,
+    tensors: BTreeMap<String, &'a View<'a>>,
+    /// The memory that tensors, names, and items of visited dicts may still take. It limits the
+    /// number of visits: a few bytes could nest shared values so that there are 2^64 ways to a
+    /// tensor.
+    memory: &'b mut Budget,
 }
 
-impl<'a> Names<'a> {
+impl<'a, 'b> Names<'a, 'b> {
     fn collect(
-        pickle: &'a Pickle,
-        size_bytes: usize,
-    ) -> Result<BTreeMap<String, &'a View>, Problem> {
-        let mut names = Names {
-            pickle,
-            tensors: BTreeMap::new(),
-            visits_left: 1000 + 4 * pickle.values.len(),
-            name_bytes_left: (1 << 20) + 16 * size_bytes,
-        };
+        pickle: &'a Pickle<'a>,
+        memory: &'b mut Budget,
+    ) -> Result<BTreeMap<String, &'a View<'a>>, Problem> {
+        let mut names = Names { pickle, tensors: BTreeMap::new(), memory };
         names.visit(pickle.root, "", 0)?;
         Ok(names.tensors)
     }
 
     fn visit(&mut self, id: ValueId, name: &str, depth: usize) -> Result<(), Problem> {
-        let fuel =
-            self.visits_left.checked_sub(1).zip(self.name_bytes_left.checked_sub(name.len()));
-        let Some((visits, bytes)) = fuel.filter(|_| depth <= MAX_DEPTH) else {
-            return broken("the pickle's dicts are nested too deeply, or share too much");
-        };
-        (self.visits_left, self.name_bytes_left) = (visits, bytes);
         let pickle = self.pickle;
+        let size_bytes = match &pickle.values[id] {
+            Value::Tensor(_) => TENSOR_BYTES,
+            Value::Dict(items) => items.len() as u64 * ITEM_BYTES,
+            Value::List(items) | Value::Tuple(items) => items.len() as u64 * ITEM_BYTES,
+            _ => return Ok(()),
+        };
+        if MAX_DEPTH < depth || !self.memory.take(ITEM_BYTES + size_bytes + name.len() as u64) {
+            return broken("the pickle's dicts are nested too deeply, or share too much");
+        }
         match &pickle.values[id] {
             Value::Tensor(view) => {
-                if MAX_NAME_BYTES < name.len() as u64 {
-                    return broken(format!(
-                        "the name of a tensor has more than {MAX_NAME_BYTES} bytes"
-                    ));
-                }
+                check_name(name)?;
                 if self.tensors.insert(name.to_string(), view).is_some() {
                     return broken(format!("the name {name:?} is there twice"));
                 }
             }
             Value::Dict(items) => {
                 // As in Python, the last value of a key counts.
-                let mut values: BTreeMap<(bool, String), ValueId> = BTreeMap::new();
+                let mut values: BTreeMap<(bool, Cow<'_, str>), ValueId> = BTreeMap::new();
                 for (key, value) in items {
-                    match &pickle.values[*key] {
-                        Value::Text(key) => drop(values.insert((false, key.clone()), *value)),
-                        Value::Int(key) => drop(values.insert((true, key.to_string()), *value)),
-                        _ => {}
-                    }
+                    let key = match &pickle.values[*key] {
+                        Value::Text(key) => (false, Cow::from(*key)),
+                        Value::Int(key) => (true, Cow::from(key.to_string())),
+                        _ => continue,
+                    };
+                    values.insert(key, *value);
                 }
                 for ((_, key), value) in values {
-                    self.visit(value, &join(name, &key), depth + 1)?;
+                    self.visit_item(value, name, &key, depth)?;
                 }
             }
             Value::List(items) | Value::Tuple(items) => {
                 for (index, value) in items.iter().enumerate() {
-                    self.visit(*value, &join(name, &index.to_string()), depth + 1)?;
+                    self.visit_item(*value, name, &index.to_string(), depth)?;
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Visits an item of a value that is visited.
+    fn visit_item(
+        &mut self,
+        id: ValueId,
+        name: &str,
+        key: &str,
+        depth: usize,
+    ) -> Result<(), Problem> {
+        match &self.pickle.values[id] {
+            Value::Tensor(_) | Value::Dict(_) | Value::List(_) | Value::Tuple(_) => {
+                self.visit(id, &join(name, key), depth + 1)
+            }
+            // Nothing with a name.
+            _ => Ok(()),
+        }
     }
 }
 
@@ -182,19 +207,21 @@ fn join(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_string() } else { format!("{name}.{key}") }
 }
 
-/// Dtype, offset, sizes and strides of a view.
-type Region<'a> = (DType, u64, &'a [u64], &'a [u64]);
+/// Dtype, negative bit, offset, sizes and strides of a view.
+type Region<'a> = (DType, bool, u64, &'a [u64], &'a [u64]);
 
 /// The tensors that are views of a storage.
-struct Views<'a> {
+struct Views<'a, 'b> {
     bytes: Vec<u8>,
     is_big_endian: bool,
-    copied_bytes: u64,
+    /// The number of bytes that may still be copied without the budget: as many as the storage has.
+    free_bytes: u64,
+    memory: &'b mut Budget,
     known: BTreeMap<Region<'a>, Tensor>,
 }
 
-impl<'a> Views<'a> {
-    fn tensor(&mut self, view: &'a View) -> Result<Tensor, Problem> {
+impl<'a> Views<'a, '_> {
+    fn tensor(&mut self, view: &'a View<'a>) -> Result<Tensor, Problem> {
         let size_bytes = storage_bytes(view)?;
         if size_bytes != self.bytes.len() as u64 {
             return broken(format!(
@@ -205,7 +232,7 @@ impl<'a> Views<'a> {
         let dtype = dtype_of(&view.kind)?;
         let full = Layout::new(dtype, &view.sizes)?;
         check_within(view, &full, self.bytes.len() / dtype.size_bytes())?;
-        let region: Region<'a> = (dtype, view.offset, &view.sizes, &view.strides);
+        let region: Region<'a> = (dtype, view.is_negative, view.offset, &view.sizes, &view.strides);
         if let Some(tensor) = self.known.get(&region) {
             // The same memory, and a state of its own.
             return Ok(Tensor::from_uop(tensor.uop())?);
@@ -215,15 +242,23 @@ impl<'a> Views<'a> {
         let distinct =
             pairs.map(|(size, stride)| if *stride == 0 { (*size).min(1) } else { *size });
         let layout = Layout::new(dtype, &distinct.collect::<Vec<_>>())?;
-        self.copied_bytes = self.copied_bytes.saturating_add(layout.size_bytes());
-        if MAX_COPIES.saturating_mul(self.bytes.len() as u64) < self.copied_bytes {
+        let free_bytes = self.free_bytes.min(layout.size_bytes());
+        self.free_bytes -= free_bytes;
+        if !self.memory.take(layout.size_bytes() - free_bytes) {
             return broken(format!(
-                "the views of its storage have more than {MAX_COPIES} times the storage's elements"
+                "views of the same elements need more than {MEMORY_FACTOR} times the file's size; \
+                 save clones of them"
             ));
         }
         let mut bytes = layout.gather(&self.bytes, view.offset, &view.strides)?;
         if self.is_big_endian {
             swap_bytes(&mut bytes, dtype.size_bytes());
+        }
+        if view.is_negative {
+            if dtype == DType::Bool {
+                return broken("its negative bit is set, and a bool has no negative");
+            }
+            negate(&mut bytes, dtype);
         }
         let mut tensor = layout.tensor(bytes)?;
         if layout.shape != full.shape {

@@ -109,6 +109,10 @@ expect("model.pt", "list.0", torch.ones(1))
 expect("model.pt", "list.2.0", torch.zeros(1))
 torch.save(torch.nn.Linear(1, 1), DATA / "module.pt")
 torch.save({"c": torch.zeros(1, dtype=torch.complex64)}, DATA / "complex.pt")
+# The imaginary part of a conjugate has the negative bit.
+negative = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+torch.save({"n": negative}, DATA / "negative.pt")
+expect("negative.pt", "n", negative.resolve_neg())
 
 
 def write_gguf(file, arrays, quantized, alignment=None):

@@ -320,6 +320,158 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
+/// The opcodes of a tensor that is a view of a storage of floats. `tail` has the arguments after
+/// those about gradients.
+fn tensor_opcodes(elements: u32, offset: u32, axes: [&str; 2], tail: &[u8]) -> Vec<u8> {
+    let version = if tail.starts_with(b"c") { "3" } else { "2" };
+    let mut pickle = format!("ctorch._utils\n_rebuild_tensor_v{version}\n((").into_bytes();
+    pickle.extend_from_slice(b"X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000");
+    pickle.extend_from_slice(b"X\x03\0\0\0cpuJ");
+    pickle.extend_from_slice(&elements.to_le_bytes());
+    pickle.extend_from_slice(b"tQJ");
+    pickle.extend_from_slice(&offset.to_le_bytes());
+    pickle.extend_from_slice(format!("({}t({}t", axes[0], axes[1]).as_bytes());
+    pickle.extend_from_slice(b"\x89ccollections\nOrderedDict\n)R");
+    pickle.extend_from_slice(tail);
+    pickle.extend_from_slice(b"tR");
+    pickle
+}
+
+/// Reads a checkpoint of a pickle and of a storage.
+fn load_pickle(
+    folder: &Path,
+    pickle: &[u8],
+    storage: &[u8],
+) -> Result<BTreeMap<String, Tensor>, Error> {
+    load_bytes(folder, "a.pt", &archive(&[("a/data.pkl", pickle), ("a/data/0", storage)]))
+}
+
+#[test]
+fn metadata_of_tensors_is_applied_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|item| item.to_le_bytes()).collect();
+    let load_tail = |tail: &[u8]| {
+        let mut pickle = tensor_opcodes(2, 0, ["K\x02", "K\x01"], tail);
+        pickle.push(b'.');
+        load_pickle(folder.path(), &pickle, &storage)
+    };
+    let flag = |key: &str, value: u8| {
+        let mut tail = vec![b'}', b'X', key.len() as u8, 0, 0, 0];
+        tail.extend_from_slice(key.as_bytes());
+        tail.extend_from_slice(&[value, b's']);
+        tail
+    };
+    let (set, unset) = (0x88, 0x89);
+    let dtype = |name: &str, flags: &[u8]| {
+        let mut tail = format!("ctorch\n{name}\n").into_bytes();
+        tail.extend_from_slice(flags);
+        tail
+    };
+    let taken = [
+        (b"".to_vec(), "[1.5, -2.0]"),
+        (b"N".to_vec(), "[1.5, -2.0]"),
+        (b"}".to_vec(), "[1.5, -2.0]"),
+        (flag("neg", unset), "[1.5, -2.0]"),
+        (flag("conj", unset), "[1.5, -2.0]"),
+        (flag("neg", set), "[-1.5, 2.0]"),
+        (dtype("float32", b""), "[1.5, -2.0]"),
+        (dtype("float32", &flag("neg", set)), "[-1.5, 2.0]"),
+        (dtype("int32", &flag("neg", set)), "[-1069547520, 1073741824]"),
+        (dtype("uint32", &flag("neg", set)), "[3225419776, 1073741824]"),
+    ];
+    for (tail, expected) in taken {
+        let tensors = load_tail(&tail).unwrap();
+        assert_eq!(tensors[""].to_text().unwrap(), expected, "{tail:?}");
+    }
+    let refused = [
+        (flag("conj", set), "\"conj\""),
+        (flag("future", set), "\"future\""),
+        (flag("neg", b'N'), "\"neg\""),
+        (b"K\x01".to_vec(), "no dict of flags"),
+        (b"NN".to_vec(), "arguments that do not fit"),
+        (dtype("bool", &flag("neg", set)), "no negative"),
+        (dtype("int32", &flag("conj", set)), "\"conj\""),
+        (dtype("int32", b"NN"), "arguments that do not fit"),
+    ];
+    for (tail, expected) in refused {
+        let message = load_tail(&tail).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message} does not say {expected:?}");
+    }
+}
+
+#[test]
+fn small_pickles_of_many_values_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refuse = |start: &[u8], repeated: &[u8], count: usize, why: &str| {
+        let pickle = [start, repeated.repeat(count).as_slice(), b"."].concat();
+        let message = load_pickle(folder.path(), &pickle, &[0; 8]).unwrap_err().to_string();
+        assert!(message.contains(why), "{message} does not say {why:?}");
+    };
+    // Values of a byte each, storages of a key, tensors of many axes.
+    refuse(b"", b"]", 3 << 20, "too much memory");
+    let mut id = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x80\0\0\0".to_vec();
+    id.resize(id.len() + 128, b'0');
+    id.extend_from_slice(b"X\x03\0\0\0cpuK\x02tq\0");
+    refuse(&id, b"h\0Q", 1 << 20, "too much memory");
+    let axes = "K\x01".repeat(64);
+    let tensor = tensor_opcodes(2, 0, [axes.as_str(), axes.as_str()], b"");
+    // The function and its arguments are in the memo, and the call is repeated.
+    let function = b"ctorch._utils\n_rebuild_tensor_v2\nq\0".as_slice();
+    let arguments = &tensor[function.len() - 2..tensor.len() - 1];
+    let start = [function, arguments, b"q\x01".as_slice()].concat();
+    refuse(&start, b"h\0h\x01R", 80 << 10, "too much memory");
+    // A dict whose items have no name, in a list 60,000 times.
+    let mut dict = b"}q\0(".to_vec();
+    dict.extend_from_slice(&b"N".repeat(40_000));
+    dict.extend_from_slice(b"u](");
+    dict.extend_from_slice(&b"h\0".repeat(60_000));
+    refuse(&dict, b"e", 1, "share too much");
+    // A tensor, 100,000 times.
+    let mut list = tensor_opcodes(2, 0, ["K\x02", "K\x01"], b"");
+    list.extend_from_slice(b"q\0](");
+    list.extend_from_slice(&b"h\0".repeat(100_000));
+    refuse(&list, b"e", 1, "share too much");
+}
+
+#[test]
+fn copies_of_a_compressed_storage_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = vec![0; 4 << 20];
+    let load_views = |count: u32| {
+        let mut pickle = b"](".to_vec();
+        for offset in 0..count {
+            let axes = ["J\0\0\x0f\0", "K\x01"];
+            pickle.extend_from_slice(&tensor_opcodes(1 << 20, offset, axes, b""));
+        }
+        pickle.extend_from_slice(b"e.");
+        load_pickle(folder.path(), &pickle, &storage)
+    };
+    assert_eq!(load_views(4).unwrap().len(), 4);
+    let message = load_views(40).unwrap_err().to_string();
+    assert!(message.contains("views of the same elements"), "{message}");
+}
+
+#[test]
+fn metadata_of_gguf_may_not_need_much_more_memory_than_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let load_array = |count: u64| {
+        let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+        bytes.extend_from_slice(&[0u64, 1, 1].map(u64::to_le_bytes).concat());
+        bytes.push(b'a');
+        // An array of u8.
+        bytes.extend_from_slice(&[9u32, 0].map(u32::to_le_bytes).concat());
+        bytes.extend_from_slice(&count.to_le_bytes());
+        bytes.resize(bytes.len() + count as usize, 7);
+        let path = folder.path().join(format!("{count}.gguf"));
+        std::fs::write(&path, bytes).unwrap();
+        load_gguf(&path)
+    };
+    let (metadata, _) = load_array(1 << 16).unwrap();
+    assert_eq!(metadata["a"], GgufValue::Array(vec![GgufValue::U8(7); 1 << 16]));
+    let message = load_array(3 << 20).unwrap_err().to_string();
+    assert!(message.contains("too much memory"), "{message}");
+}
+
 #[test]
 fn compressed_checkpoints_are_read_and_bombs_are_refused() {
     let folder = tempfile::tempdir().unwrap();

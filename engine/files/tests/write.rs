@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use gradiff_files::{
-    load_npy, load_npz, load_safetensors, load_safetensors_metadata, save_npy, save_npz,
+    Error, load_npy, load_npz, load_safetensors, load_safetensors_metadata, save_npy, save_npz,
     save_safetensors,
 };
 use gradiff_graph::DType;
@@ -110,4 +110,99 @@ fn a_failed_save_leaves_the_file_as_it_was() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     let missing = folder.path().join("missing/a.npy");
     assert!(save_npy(&half.cast(DType::F32).unwrap(), &missing).is_err());
+}
+
+#[test]
+fn tensors_that_could_not_be_read_are_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let refuse = |result: Result<(), Error>, why: &str| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(why) && !path.exists(), "{message} does not say {why:?}");
+    };
+    let named = |name: String, shape: &[i64]| {
+        let tensor = Tensor::from_bytes(DType::U8, shape, &[7]).unwrap();
+        BTreeMap::from([(name, tensor)])
+    };
+    let axes = named("x".to_string(), &[1; 65]);
+    refuse(save_npy(&axes["x"], &path), "65 axes; 64 are allowed");
+    refuse(save_npz(&axes, &path), "65 axes; 64 are allowed");
+    refuse(save_safetensors(&axes, &path, None), "65 axes; 64 are allowed");
+    let long = named("x".repeat(4097), &[1]);
+    refuse(save_npz(&long, &path), "a name of 4097 bytes; 4096 are allowed");
+    refuse(save_safetensors(&long, &path, None), "a name of 4097 bytes; 4096 are allowed");
+    refuse(save_npz(&named(String::new(), &[1]), &path), "no name");
+    // The limits themselves.
+    let limit = named("x".repeat(4096), &[1; 64]);
+    save_npz(&limit, &path).unwrap();
+    assert_same(&load_npz(&path).unwrap(), &limit);
+    save_safetensors(&limit, &path, None).unwrap();
+    assert_same(&load_safetensors(&path).unwrap(), &limit);
+}
+
+#[test]
+fn a_folder_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    std::fs::create_dir(&path).unwrap();
+    let message = save_npy(&Tensor::from_slice(&[1], &[7]).unwrap(), &path).unwrap_err();
+    assert!(message.to_string().contains("no regular file"), "{message}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_replaced_file_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.npy");
+    for (value, mode) in [(1, 0o600), (2, 0o666), (3, 0o640)] {
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        save_npy(&Tensor::from_slice(&[1], &[value]).unwrap(), &path).unwrap();
+        assert_eq!(load_npy(&path).unwrap().to_text().unwrap(), format!("[{value}]"));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn symbolic_links_are_followed() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("real")).unwrap();
+    std::fs::create_dir(path("links")).unwrap();
+    std::fs::write(path("real/old.npy"), "old").unwrap();
+    symlink("../real/old.npy", path("links/old.npy")).unwrap();
+    // A chain of two links, to a file that does not exist yet.
+    symlink(path("links/second.npy"), path("new.npy")).unwrap();
+    symlink("../real/new.npy", path("links/second.npy")).unwrap();
+    for (link, target) in [("links/old.npy", "real/old.npy"), ("new.npy", "real/new.npy")] {
+        save_npy(&Tensor::from_slice(&[1], &[7]).unwrap(), path(link)).unwrap();
+        assert!(std::fs::symlink_metadata(path(link)).unwrap().is_symlink(), "{link}");
+        assert!(std::fs::symlink_metadata(path(target)).unwrap().is_file(), "{target}");
+        assert_eq!(load_npy(path(target)).unwrap().to_text().unwrap(), "[7]");
+    }
+    assert_eq!(std::fs::read_dir(path("real")).unwrap().count(), 2, "no temporary file is left");
+    symlink("b", path("a")).unwrap();
+    symlink("a", path("b")).unwrap();
+    let circle = save_npy(&Tensor::from_slice(&[1], &[7]).unwrap(), path("a")).unwrap_err();
+    assert!(circle.to_string().contains("symbolic links"), "{circle}");
+}
+
+#[cfg(unix)]
+#[test]
+fn sockets_and_devices_are_not_replaced() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, link) = (folder.path().join("s"), folder.path().join("link"));
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    symlink("s", &link).unwrap();
+    for path in [&socket, &link] {
+        let refused = save_npy(&Tensor::from_slice(&[1], &[7]).unwrap(), path).unwrap_err();
+        assert!(refused.to_string().contains("no regular file"), "{refused}");
+    }
+    assert!(std::fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file is left");
 }

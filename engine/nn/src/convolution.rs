@@ -90,6 +90,7 @@ impl ConvOptions {
     }
 
     /// Sets the number of elements that a transposed convolution adds at the end of each axis.
+    /// Another convolution takes none.
     ///
     /// ```
     /// # use gradiff_nn::{ConvOptions, ConvTranspose2d, Module};
@@ -126,6 +127,26 @@ impl ConvOptions {
     /// ```
     pub fn bias(self, bias: bool) -> ConvOptions {
         ConvOptions { bias, ..self }
+    }
+
+    /// Refuses the options that are for the other kind of convolution.
+    fn check_kind(&self, layer: &str, is_transposed: bool) -> Result<(), Error> {
+        if is_transposed && self.padding.is_none() {
+            return invalid(format!(
+                "{layer} with same_padding: it is for convolutions that are not transposed; set \
+                 the padding"
+            ));
+        }
+        let added = match &self.output_padding {
+            PerAxis::Same(number) => std::slice::from_ref(number),
+            PerAxis::Each(numbers) => numbers.as_slice(),
+        };
+        if !is_transposed && added.iter().any(|number| *number != 0) {
+            return invalid(format!(
+                "{layer} with output_padding {added:?}: it is for transposed convolutions"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the options of the method for a kernel of these sizes.
@@ -168,7 +189,7 @@ fn numbers(layer: &str, name: &str, numbers: &PerAxis, axes: usize) -> Result<Ve
 /// Defines a layer whose weight begins with two axes of channels.
 macro_rules! layers {
     ($(
-        $(#[$doc:meta])* $layer:ident: $method:ident, $name:literal,
+        $(#[$doc:meta])* $layer:ident: $method:ident, $name:literal, transposed $transposed:literal,
         weight of ($in_size:ident, $out_size:ident): $first:ident, $second:ident, $shape:literal;
     )*) => {$(
         $(#[$doc])*
@@ -214,6 +235,7 @@ macro_rules! layers {
                     ("groups", groups),
                 ];
                 check_sizes(layer, &sizes)?;
+                options.check_kind(layer, $transposed)?;
                 if in_channels % groups != 0 || out_channels % groups != 0 {
                     return invalid(format!(
                         "{layer} of {in_channels} to {out_channels} channels with groups \
@@ -268,7 +290,7 @@ layers! {
     /// assert_eq!(Conv1d::new(3, 8, 3)?.forward(&signals)?.shape(), [2, 8, 6]);
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
-    ConvNd: conv2d, "a convolution",
+    ConvNd: conv2d, "a convolution", transposed false,
         weight of (in_size, out_size): out_size, in_size, "[out, in / groups, ..]";
 
     /// A transposed convolution along AXES axes: images [n, in, ..] give [n, out, ..].
@@ -284,7 +306,7 @@ layers! {
     /// assert_eq!(ConvTranspose1d::new(3, 8, 3)?.forward(&signals)?.shape(), [2, 8, 6]);
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
-    ConvTransposeNd: conv_transpose2d, "a transposed convolution",
+    ConvTransposeNd: conv_transpose2d, "a transposed convolution", transposed true,
         weight of (in_size, out_size): in_size, out_size, "[in, out / groups, ..]";
 }
 

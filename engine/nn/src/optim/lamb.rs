@@ -3,13 +3,14 @@
 use gradiff_graph::DType;
 use gradiff_tensor::{Error, Tensor};
 
-use super::optimizer::{
-    Optimizer, Parameters, assign, delegate, norm, scalar_beside, trust, zeros_beside,
-};
+use super::optimizer::{Optimizer, Parameters, assign, delegate, norm, trust, zeros_beside};
+use crate::functional::invalid;
 use crate::{State, Visitor};
 
 /// Adam: `m = b1 * m + (1 - b1) * g`, `v = b2 * v + (1 - b2) * g^2`; at step t the parameter
-/// becomes `parameter - lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)`.
+/// becomes `parameter - lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)`. All of it is computed
+/// in f32 for parameters of 16 bits. The powers b1^t and b2^t are in f64 if a parameter is, and
+/// otherwise in f32.
 ///
 /// Source: Kingma, Ba: Adam, a method for stochastic optimization, 2014.
 ///
@@ -82,19 +83,32 @@ impl Moments {
     fn new(tensors: impl IntoIterator<Item = Tensor>, lr: f64) -> Result<Moments, Error> {
         let parameters = Parameters::new(tensors, lr)?;
         let zeros = || {
-            let zeros = parameters.trained.iter().map(|tensor| {
-                let dtype = if tensor.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-                zeros_beside(tensor, dtype)
-            });
-            zeros.collect::<Result<Vec<_>, _>>()
+            let zeros = |tensor: &Tensor| zeros_beside(tensor, tensor.dtype().accumulator());
+            parameters.trained.iter().map(zeros).collect::<Result<Vec<_>, _>>()
         };
         let (m, v) = (zeros()?, zeros()?);
-        let first = &parameters.trained[0];
-        let start = || Tensor::from_slice(&[1], &[1.0f32])?.to(first.device()?);
-        let (b1_t, b2_t) = (start()?, start()?);
+        // A device of f32 parameters alone needs no f64.
+        let wide = parameters.trained.iter().find(|tensor| tensor.dtype() == DType::F64);
+        let widest = wide.unwrap_or(&parameters.trained[0]);
+        let (b1_t, b2_t) = (power_zero(widest)?, power_zero(widest)?);
         let betas = [0.9, 0.999];
         let (eps, weight_decay, has_trust) = (1e-8, 0.0, false);
         Ok(Moments { parameters, betas, eps, weight_decay, has_trust, b1_t, b2_t, m, v })
+    }
+
+    /// Sets the decays, which must be below 1 in each dtype that they are used in: otherwise the
+    /// bias `1 - b^t` is 0.
+    fn with_betas(self, betas: [f64; 2]) -> Result<Moments, Error> {
+        let is_narrow = self.m.iter().any(|moment| moment.dtype() == DType::F32);
+        let rounded = |beta: f64| if is_narrow { f64::from(beta as f32) } else { beta };
+        if betas.iter().any(|beta| !(0.0..1.0).contains(&rounded(*beta))) {
+            let ([b1, b2], dtype) = (betas, if is_narrow { DType::F32 } else { DType::F64 });
+            return invalid(format!(
+                "betas of {b1} and {b2}: each must be 0 or more, and below 1 when it is rounded \
+                 to {dtype}"
+            ));
+        }
+        Ok(Moments { betas, ..self })
     }
 
     fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error> {
@@ -114,11 +128,14 @@ impl Moments {
     /// Returns the new value of a parameter, and assigns the new moments.
     fn updated(&self, number: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor, Error> {
         let (m, v, [b1, b2]) = (&self.m[number], &self.v[number], self.betas);
+        // Squares of halves leave their range at both ends.
+        let (value, gradient) = (value.cast(m.dtype())?, gradient.cast(m.dtype())?);
         assign(m, &m.mul(b1)?.add(gradient.mul(1.0 - b1)?)?)?;
         assign(v, &v.mul(b2)?.add(gradient.square()?.mul(1.0 - b2)?)?)?;
         let unbiased = |moment: &Tensor, power: &Tensor| {
-            let share = Tensor::scalar(DType::F32, 1)?.sub(scalar_beside(power, value)?)?;
-            moment.div(share)
+            let power = power.reshape(&[])?;
+            let share = Tensor::scalar(power.dtype(), 1)?.sub(&power)?;
+            moment.div(share.cast(moment.dtype())?.to(value.device()?)?)
         };
         let root = unbiased(v, &self.b2_t)?.sqrt()?.add(self.eps)?;
         let mut update = unbiased(m, &self.b1_t)?.div(root)?;
@@ -126,11 +143,21 @@ impl Moments {
             update = update.add(value.mul(self.weight_decay)?)?;
         }
         if self.has_trust {
-            let (first, second) = (norm(value)?, norm(&update)?);
+            let (first, second) = (norm(&value)?, norm(&update)?);
             update = update.mul(trust(&first, &second, &first.div(&second)?)?)?;
         }
-        value.sub(update.mul(self.parameters.rate_beside(value)?)?)
+        value.sub(update.mul(self.parameters.rate_beside(&value)?)?)
     }
+}
+
+/// Creates the power 0 of a decay, [1], in a buffer on the device of a tensor: in f64 for f64, else
+/// in f32.
+fn power_zero(tensor: &Tensor) -> Result<Tensor, Error> {
+    let power = match tensor.dtype() {
+        DType::F64 => Tensor::from_slice(&[1], &[1.0f64])?,
+        _ => Tensor::from_slice(&[1], &[1.0f32])?,
+    };
+    power.to(tensor.device()?)
 }
 
 impl Adam {
@@ -174,15 +201,17 @@ macro_rules! moments {
             /// # let _training = Tensor::train(true);
             /// let x = Tensor::from_slice(&[1], &[2.0f32])?;
             /// // Without memory, the signs of the gradients.
-            /// let mut optimizer = Adam::new([x.clone()], 0.5)?.betas(0.0, 0.0).eps(0.0);
+            /// let mut optimizer = Adam::new([x.clone()], 0.5)?.betas(0.0, 0.0)?.eps(0.0);
             /// x.square()?.sum(0)?.backward()?;
             /// optimizer.step()?;
             /// assert_eq!(x.to_text()?, "[1.5]");
             /// # Ok::<(), gradiff_tensor::Error>(())
             /// ```
-            #[must_use]
-            pub fn betas(self, b1: f64, b2: f64) -> $optimizer {
-                $optimizer(Moments { betas: [b1, b2], ..self.0 })
+            /// # Errors
+            /// If one is negative or not below 1, or is rounded to 1 in f32, unless all parameters
+            /// are f64.
+            pub fn betas(self, b1: f64, b2: f64) -> Result<$optimizer, Error> {
+                Ok($optimizer(self.0.with_betas([b1, b2])?))
             }
 
             /// Sets the summand of the root of the mean square; the example of `betas` does.

@@ -10,7 +10,8 @@ use crate::{State, Visitor};
 ///
 /// `g` is the gradient plus `weight_decay * parameter`. With momentum `b = momentum * b + g`, and
 /// `g` becomes `b`, or `g + momentum * b` with Nesterov's. The parameter becomes `parameter - lr *
-/// g`. In the classic form `g` is multiplied by the learning rate before the momentum.
+/// g`. In the classic form `g` is multiplied by the learning rate before the momentum. All of it is
+/// computed in f32 for parameters of 16 bits, and so `b` is in f32.
 ///
 /// ```
 /// # use gradiff_nn::optim::{Optimizer, SGD};
@@ -76,7 +77,8 @@ struct Descent {
     is_classic: bool,
     tcoef: f64,
     newton_schulz: Option<NewtonSchulz>,
-    /// The momenta, one for each parameter; without a buffer before the first step.
+    /// The momenta, one for each parameter, of halves in f32: sums of gradients are soon beyond the
+    /// range of f16. Without a buffer before the first step.
     b: Vec<Tensor>,
 }
 
@@ -95,7 +97,7 @@ impl SGD {
     /// is negative or not finite.
     pub fn new(tensors: impl IntoIterator<Item = Tensor>, lr: f64) -> Result<SGD, Error> {
         let parameters = Parameters::new(tensors, lr)?;
-        let zeros = |x: &Tensor| Tensor::zeros(x.dtype(), x.shape())?.to(x.device()?);
+        let zeros = |x: &Tensor| Tensor::zeros(x.dtype().accumulator(), x.shape())?.to(x.device()?);
         let b = parameters.trained.iter().map(zeros).collect::<Result<_, _>>()?;
         Ok(SGD(Descent {
             parameters,
@@ -277,11 +279,13 @@ impl Descent {
 
     /// Returns the new value of a parameter, and assigns the new momentum.
     fn updated(&self, number: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor, Error> {
-        let rate = self.parameters.rate_beside(value)?;
+        let dtype = self.b[number].dtype();
+        let (value, gradient) = (value.cast(dtype)?, gradient.cast(dtype)?);
+        let rate = self.parameters.rate_beside(&value)?;
         let decays_before = self.newton_schulz.is_none() && self.weight_decay != 0.0;
         let scaled = |update: &Tensor| match self.tcoef {
             0.0 => update.mul(&rate),
-            _ => update.mul(self.trust_ratio(value, gradient)?)?.mul(&rate),
+            _ => update.mul(self.trust_ratio(&value, &gradient)?)?.mul(&rate),
         };
         let mut update = match decays_before {
             true => gradient.add(value.mul(self.weight_decay)?)?,

@@ -266,7 +266,7 @@ fn rate(lr: f64) -> Result<Tensor, Error> {
 }
 
 /// A tensor of one element as a scalar on the device of another tensor.
-pub(crate) fn scalar_beside(scalar: &Tensor, tensor: &Tensor) -> Result<Tensor, Error> {
+fn scalar_beside(scalar: &Tensor, tensor: &Tensor) -> Result<Tensor, Error> {
     scalar.reshape(&[])?.to(tensor.device()?)
 }
 

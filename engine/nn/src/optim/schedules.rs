@@ -2,13 +2,19 @@
 //!
 //! A schedule counts its steps and sets the rate of an optimiser after each. All but
 //! [`ReduceLROnPlateau`] compute it from the rate at their creation and the count.
+//!
+//! The state of a schedule is numbers, so a schedule is no [`State`](crate::State): `state_dict`
+//! returns the numbers as tensors, for a file, and `load_state_dict` sets them. They are those that
+//! change or are taken from the optimiser; arguments of the creation are not among them.
 
+use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
-use gradiff_tensor::Error;
+use gradiff_tensor::{Error, Tensor};
 
 use super::optimizer::Optimizer;
 use crate::functional::invalid;
+use crate::load_state_dict;
 
 /// A schedule that depends on the number of steps alone.
 pub trait LRScheduler {
@@ -19,6 +25,42 @@ pub trait LRScheduler {
 
     /// Returns the rate after so many steps.
     fn lr_after(&self, steps: u64) -> f64;
+
+    /// Returns the state by name, each number f64 [1]: the `count` of steps, and the `base` rate
+    /// unless it is an argument of the creation. A later process goes on from it and the state of
+    /// the optimiser.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{LRScheduler, Optimizer, SGD, StepLR};
+    /// # use gradiff_nn::{get_state_dict, load_state_dict};
+    /// # use gradiff_tensor::{Error, Tensor};
+    /// let new = || -> Result<(SGD, StepLR), Error> {
+    ///     let optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+    ///     let schedule = StepLR::new(&optimizer, 1, 0.5)?;
+    ///     Ok((optimizer, schedule))
+    /// };
+    /// let (mut optimizer, mut schedule) = new()?;
+    /// schedule.step(&mut optimizer)?;
+    /// let (tensors, numbers) = (get_state_dict(&optimizer), schedule.state_dict()?);
+    ///
+    /// // A later process creates both as before, and loads their states.
+    /// let (mut optimizer, mut schedule) = new()?;
+    /// load_state_dict(&optimizer, &tensors)?;
+    /// schedule.load_state_dict(&numbers)?;
+    /// schedule.step(&mut optimizer)?;
+    /// assert_eq!(optimizer.lr()?, 0.25);
+    /// # Ok::<(), Error>(())
+    /// ```
+    /// # Errors
+    /// If a tensor cannot be created.
+    fn state_dict(&self) -> Result<BTreeMap<String, Tensor>, Error>;
+
+    /// Sets the state to that which [`state_dict`](LRScheduler::state_dict) returned. The rate of
+    /// the optimiser, which is a part of the optimiser's state, changes with the next step.
+    /// # Errors
+    /// As [`load_state_dict`](crate::load_state_dict), and if the count is not a count. The
+    /// schedule is unchanged then.
+    fn load_state_dict(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<(), Error>;
 }
 
 /// Multiplies the rate by `gamma` after each `step_size` steps.
@@ -203,9 +245,46 @@ impl OneCycleLR {
     }
 }
 
-/// Implements the trait for schedules with a count and a function `rate` of it.
+/// Returns numbers as tensors by name, each f64 [1].
+fn saved<const COUNT: usize>(
+    numbers: [(&str, f64); COUNT],
+) -> Result<BTreeMap<String, Tensor>, Error> {
+    let mut tensors = BTreeMap::new();
+    for (name, number) in numbers {
+        tensors.insert(name.to_string(), Tensor::from_slice(&[1], &[number])?);
+    }
+    Ok(tensors)
+}
+
+/// Returns the numbers of tensors that must have these names.
+fn loaded<const COUNT: usize>(
+    names: [&str; COUNT],
+    tensors: &BTreeMap<String, Tensor>,
+) -> Result<[f64; COUNT], Error> {
+    let parts = saved(names.map(|name| (name, 0.0)))?;
+    load_state_dict(&parts, tensors)?;
+    let mut numbers = [0.0; COUNT];
+    for (number, name) in numbers.iter_mut().zip(names) {
+        *number = parts[name].item::<f64>()?;
+    }
+    Ok(numbers)
+}
+
+/// Returns a number of a state as a count: an integer that f64 represents, 0 or more.
+fn whole(name: &str, number: f64) -> Result<u64, Error> {
+    let largest = (1u64 << 53) as f64;
+    if !(0.0..=largest).contains(&number) || number.fract() != 0.0 {
+        return invalid(format!(
+            "load_state_dict: {name} is {number}, and must be an integer from 0 to {largest}"
+        ));
+    }
+    Ok(number as u64)
+}
+
+/// Implements the trait for schedules with a count and a function `rate` of it; in parentheses the
+/// field of the rate at the creation.
 macro_rules! schedules {
-    ($($schedule:ident)*) => {$(
+    ($($schedule:ident($($base:ident)?))*) => {$(
         impl LRScheduler for $schedule {
             fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<(), Error> {
                 self.count += 1;
@@ -215,11 +294,25 @@ macro_rules! schedules {
             fn lr_after(&self, steps: u64) -> f64 {
                 self.rate(steps)
             }
+
+            fn state_dict(&self) -> Result<BTreeMap<String, Tensor>, Error> {
+                saved([
+                    ("count", self.count as f64),
+                    $((stringify!($base), self.$base),)?
+                ])
+            }
+
+            fn load_state_dict(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<(), Error> {
+                let [count, $($base,)?] = loaded(["count", $(stringify!($base),)?], tensors)?;
+                self.count = whole("count", count)?;
+                $(self.$base = $base;)?
+                Ok(())
+            }
         }
     )*};
 }
 
-schedules! { StepLR MultiStepLR CosineAnnealingLR OneCycleLR }
+schedules! { StepLR(base) MultiStepLR(base) CosineAnnealingLR(base) OneCycleLR() }
 
 /// The change of a metric that [`ReduceLROnPlateau`] takes as better.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -322,6 +415,40 @@ impl ReduceLROnPlateau {
             optimizer.set_lr(optimizer.lr()? * self.factor)?;
             self.bad_steps = 0;
         }
+        Ok(())
+    }
+
+    /// Returns the state by name, each number f64 [1]: the `best` metric, NaN before there is one,
+    /// and the number of `bad_steps` since then or since the rate was lowered. A later process goes
+    /// on from it and the state of the optimiser.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, ReduceLROnPlateau, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// let mut optimizer = SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0)?;
+    /// let mut schedule = ReduceLROnPlateau::default().factor(0.5).patience(1);
+    /// schedule.step(&mut optimizer, 2.0)?;
+    /// schedule.step(&mut optimizer, 2.0)?;
+    /// let mut resumed = ReduceLROnPlateau::default().factor(0.5).patience(1);
+    /// resumed.load_state_dict(&schedule.state_dict()?)?;
+    /// resumed.step(&mut optimizer, 2.0)?;
+    /// assert_eq!(optimizer.lr()?, 0.5);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// If a tensor cannot be created.
+    pub fn state_dict(&self) -> Result<BTreeMap<String, Tensor>, Error> {
+        let best = self.best.unwrap_or(f64::NAN);
+        saved([("best", best), ("bad_steps", self.bad_steps as f64)])
+    }
+
+    /// Sets the state to that which [`state_dict`](ReduceLROnPlateau::state_dict) returned.
+    /// # Errors
+    /// As [`LRScheduler::load_state_dict`].
+    pub fn load_state_dict(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<(), Error> {
+        let [best, bad_steps] = loaded(["best", "bad_steps"], tensors)?;
+        self.bad_steps = whole("bad_steps", bad_steps)?;
+        self.best = (!best.is_nan()).then_some(best);
         Ok(())
     }
 }
