@@ -39,12 +39,13 @@ const KERNELS_PER_FILE: usize = 64;
 const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
 
-/// Flag against vectorised scalar code, for kernels that compute in integers of 8 or 16 bits, or
-/// store or cast truth values. In such code gcc 12 treats truth values as -1 if the compared type
-/// has as many bits: the maximum of 0, 1, 1, 1 becomes 0; and with AVX-512 it mixes up the truth
-/// values of 25 unequal doubles and their transposed. The rest keeps the vectoriser, with which it
-/// compiles faster: ten times if it is unrolled a lot.
-const NARROW_FLAG: &str = "-fno-tree-vectorize";
+/// Flag against vectorised scalar code, for kernels that compute in integers of 8 or 16 bits, store
+/// or cast truth values, or add products of floats. In such code gcc 12 treats truth values as -1
+/// if the compared type has as many bits: the maximum of 0, 1, 1, 1 becomes 0; with AVX-512 it
+/// mixes up the truth values of 25 unequal doubles and their transposed; and it contracts products
+/// that are added and subtracted in turns, in spite of `-ffp-contract=off`. The rest keeps the
+/// vectoriser, with which it compiles faster: ten times if it is unrolled a lot.
+const SCALAR_FLAG: &str = "-fno-tree-vectorize";
 
 /// Flag that optimises for this machine; omitted if the compiler does not support it.
 const NATIVE: &str = "-march=native";
@@ -225,9 +226,9 @@ impl Compiler {
 
     /// The flags for the kernels of a file.
     fn flags_of(&self, file: &SourceFile) -> impl Iterator<Item = &'static str> {
-        let narrow = file.kind.is_narrow.then_some(NARROW_FLAG);
+        let scalar = file.kind.is_scalar.then_some(SCALAR_FLAG);
         let long = self.long_flag.filter(|_| file.kind.is_long);
-        self.flags.iter().copied().chain(narrow).chain(long)
+        self.flags.iter().copied().chain(scalar).chain(long)
     }
 
     /// Compiles a source file. A failure is the machine's fault if the compiler fails for a trivial
@@ -382,18 +383,19 @@ enum Form {
 /// The properties of kernels that the compiler flags depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct KernelKind {
-    /// True if they compute in integers of 8 or 16 bits, or store or cast truth values.
-    is_narrow: bool,
+    /// True if they compute in integers of 8 or 16 bits, store or cast truth values, or add
+    /// products of floats: see [`SCALAR_FLAG`].
+    is_scalar: bool,
     /// True if they have more than [`LONG_LINES`] lines.
     is_long: bool,
 }
 
 impl KernelKind {
     const ALL: [KernelKind; 4] = [
-        KernelKind { is_narrow: false, is_long: false },
-        KernelKind { is_narrow: false, is_long: true },
-        KernelKind { is_narrow: true, is_long: false },
-        KernelKind { is_narrow: true, is_long: true },
+        KernelKind { is_scalar: false, is_long: false },
+        KernelKind { is_scalar: false, is_long: true },
+        KernelKind { is_scalar: true, is_long: false },
+        KernelKind { is_scalar: true, is_long: true },
     ];
 }
 
@@ -480,8 +482,15 @@ impl UniqueKernels {
         let uses_truth = |uop: &Instruction| {
             matches!(uop.op, Op::Store | Op::Cast) && uop.src.last().is_some_and(is_truth)
         };
+        let is_product = |source: &u32| kernel.uops[*source as usize].op == Op::Mul;
+        let adds_product = |uop: &Instruction| {
+            let is_sum = matches!(uop.op, Op::Add | Op::Sub) && uop.dtype.is_float();
+            is_sum && uop.lanes == 1 && uop.src.iter().any(is_product)
+        };
+        let is_scalar =
+            |uop: &Instruction| is_computed(uop) || uses_truth(uop) || adds_product(uop);
         let kind = KernelKind {
-            is_narrow: kernel.uops.iter().any(|uop| is_computed(uop) || uses_truth(uop)),
+            is_scalar: kernel.uops.iter().any(is_scalar),
             is_long: LONG_LINES < body.text.lines().count(),
         };
         self.list.push(UniqueKernel { name, body, parameter_count, is_threaded, kind });
