@@ -504,3 +504,51 @@ fn steps_that_are_subnormal_have_all_digits() {
         assert!((found - expected).abs() <= 4.0 * f64::EPSILON * expected, "{index}: {found:e}");
     }
 }
+
+/// The number of sweeps is fixed, so that they must converge for the slowest matrices, too.
+#[test]
+fn singular_values_of_larger_matrices_converge() {
+    let mut state = 7u64;
+    let mut random = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f64 / f64::from(1u32 << 23) - 1.0
+    };
+    let mut matrix = |rows: usize, columns: usize, kind: usize| -> Vec<f64> {
+        let first: Vec<f64> = (0..rows).map(|_| random()).collect();
+        let second: Vec<f64> = (0..columns).map(|_| random()).collect();
+        let noise: Vec<f64> = (0..rows * columns).map(|_| random()).collect();
+        let element = |at: usize| {
+            let (row, column) = (at / columns, at % columns);
+            match kind {
+                0 => noise[at],
+                // Nearly equal singular values, of rank 1, and graded ones.
+                1 => f64::from(row == column) + 1e-7 * noise[at],
+                2 => first[row] * second[column],
+                _ => noise[at] * 10f64.powi(-(column as i32)),
+            }
+        };
+        (0..rows * columns).map(element).collect()
+    };
+    for (rows, columns) in [(8, 8), (7, 9), (12, 5), (16, 16), (13, 13)] {
+        for kind in 0..4 {
+            let elements = matrix(rows, columns, kind);
+            let shape = [rows as i64, columns as i64];
+            let x = Tensor::from_slice(&shape, &elements).unwrap().to("jit").unwrap();
+            let (u, s, vt) = x.svd(false).unwrap();
+            let scaled = u.mul(&s).unwrap();
+            let difference = scaled.matmul(&vt).unwrap().sub(&x).unwrap();
+            let gram = u.transpose(-2, -1).unwrap().matmul(&u).unwrap();
+            let count = rows.min(columns) as i64;
+            let unit = gram.sub(Tensor::eye(DType::F64, count, count).unwrap()).unwrap();
+            let largest = |x: &Tensor| {
+                let elements = x.to_vec::<f64>().unwrap();
+                elements.into_iter().fold(0.0f64, |largest, element| largest.max(element.abs()))
+            };
+            let (error, skew) = (largest(&difference), largest(&unit));
+            assert!(error < 1e-12 && skew < 1e-12, "{shape:?}, {kind}: {error:e}, {skew:e}");
+            let values = s.to_vec::<f64>().unwrap();
+            assert!(values.is_sorted_by(|x, y| x >= y) && values.iter().all(|x| *x >= 0.0));
+        }
+    }
+}

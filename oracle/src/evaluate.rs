@@ -67,7 +67,7 @@ fn expected_outputs(program: &Program, sum_depth: SumDepth) -> Result<Vec<Expect
 pub fn is_finite(program: &Program) -> Result<bool, Error> {
     let mut statements = program.statements.iter();
     let mut is_finite = true;
-    let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_));
+    let is_number = |cell: &Cell| matches!(cell, Cell::Real(_));
     run(program, SumDepth::Cascaded, &mut |value| {
         let literals = statements.next().map_or_else(Vec::new, literals);
         let is_literal_number = |number: &&Literal| match number {
@@ -79,7 +79,9 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
             }
             _ => true,
         };
-        is_finite &= value.cells.iter().all(is_number) && literals.iter().all(is_literal_number);
+        // Integers are finite, also undefined ones.
+        let are_numbers = !value.dtype.is_float() || value.cells.iter().all(is_number);
+        is_finite &= are_numbers && literals.iter().all(is_literal_number);
     })?;
     Ok(is_finite)
 }
@@ -628,6 +630,9 @@ mod tests {
         }
         assert!(is_finite(&with("1, 2", "b = cmplt a 1e4\noutput b")));
         assert!(is_finite(&with("1, 2", "b = max a 1e38\noutput b")));
+        let quotient = "b = cast a i32\nc = cdiv b b";
+        assert!(is_finite(&with("1, 0", &format!("{quotient}\noutput c"))));
+        assert!(!is_finite(&with("1, 0", &format!("{quotient}\nd = cast c f32\noutput d"))));
         assert!(!is_finite(&with("1, 2", "b = cmplt a 9.0\nc = where b a inf\noutput c")));
         // As an intermediate value: 1/0, and an overflow that a wider computation would not have.
         assert!(!is_finite(&with("1, 0", "b = recip a\nc = cmplt a b\noutput c")));

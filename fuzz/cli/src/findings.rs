@@ -579,8 +579,9 @@ fn error_of_peer(failure: &CheckFailure) -> Option<String> {
 }
 
 /// Returns a text that is equal for findings that are most likely one bug: kind, peer whatever its
-/// variant, rule at fault, or stage at fault and the ops that compute, in any order. Where no stage is known, as of
-/// peers, an op counts with its dtype: all integers of 32 and 64 bits for one, and f32 and f64.
+/// variant, rule at fault, or stage at fault and the ops that compute, in any order. Where no stage
+/// is known, as of peers, an op counts with its dtype: all integers of 32 and 64 bits for one, and
+/// f32 and f64.
 fn signature(program: &Program, kind: &str, blame: Option<&Blame>, backend: &str) -> String {
     let kind = match known::framework_of(backend) {
         Some(framework) => format!("{kind} on {framework}"),

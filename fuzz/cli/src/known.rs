@@ -75,7 +75,7 @@ pub(crate) fn framework_of(backend: &str) -> Option<String> {
     Some(if is_command { peer } else { peer.split('-').next().unwrap_or_default().to_string() })
 }
 
-/// Returns whether a known failure of a peer, or of the engine, excuses one of another: of the same,
+/// Returns whether a known failure of a peer, or of the engine, excuses a failure: one of the same,
 /// or of a variant of it.
 fn excuses(known: Option<&str>, failed: Option<&str>) -> bool {
     let is_variant = |known: &str, failed: &str| {
