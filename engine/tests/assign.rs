@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradiff::{DType, Engine, Error, Tensor, keepdim};
 
@@ -177,6 +177,15 @@ fn ends(action: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Tells threads to end, also if the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn an_assignment_while_another_thread_reads_stays() {
     for delay in 0..40 {
@@ -206,11 +215,11 @@ fn a_read_while_another_thread_assigns_what_is_not_computed_ends() {
                 x.realize().unwrap();
             }
         });
+        let _over = Over(&is_over);
         for _ in 0..200 {
             let read = ints(&x);
             assert_eq!((read[1] - read[0], read[2] - read[0]), (1, 2), "{read:?}");
         }
-        is_over.store(true, Ordering::SeqCst);
     });
 }
 
@@ -245,10 +254,11 @@ fn threads_that_train_do_not_wait_for_each_other() {
                     }
                 });
             }
-            for number in 0..100_000 {
-                w.assign(f64::from(number)).unwrap();
+            let _over = Over(&is_over);
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(2) {
+                w.assign(start.elapsed().as_secs_f64()).unwrap();
             }
-            is_over.store(true, Ordering::SeqCst);
         });
     });
 }

@@ -82,6 +82,13 @@ fn axes_are_removed_added_and_left() {
     check(down(i64::MAX, i64::MIN), "[3, 2, 1, 0]");
     check(x.get((0, 0, stepped(..=0, -2))), "[3, 1]");
     check(x.get((0, 0, stepped(1..=3, 2))), "[1, 3]");
+    let from = |first: i64, step: i64| {
+        stepped((std::ops::Bound::Excluded(first), std::ops::Bound::Unbounded), step)
+    };
+    check(x.get((0, 0, from(1, 1))), "[2, 3]");
+    check(x.get((0, 0, from(2, -1))), "[1, 0]");
+    check(x.get((0, 0, from(-1, 1))), "[]");
+    check(x.get((0, 0, from(0, -1))), "[]");
     check(x.get((0, 0, stepped(..=-1, 3))), "[0, 3]");
     check(x.get((0, 0, stepped(1..3, -1))), "[]");
     assert_eq!(x.get((NewAxis, 0, NewAxis, Ellipsis, NewAxis)).unwrap().shape(), [1, 1, 3, 4, 1]);

@@ -1088,7 +1088,9 @@ fn mistakes_are_errors_that_say_why() {
     assert!(CosineAnnealingLR::new(&optimizer, 0, 0.1).is_err());
     assert!(OneCycleLR::new(&mut optimizer, 1.0, 10.0, 10.0, 6, 1.0).is_err());
     for (max, div, last) in [(1.0, 10.0, 0.0), (1.0, 10.0, -1.0), (-8.0, -8.0, 1.0)] {
+        let lr = optimizer.lr().unwrap();
         assert!(OneCycleLR::new(&mut optimizer, max, div, last, 6, 0.5).is_err());
+        assert_eq!(optimizer.lr().unwrap(), lr);
     }
 }
 

@@ -382,11 +382,11 @@ fn max_reals(a: Real, b: Real) -> Cell {
     // Rounding a bound outwards near f64::MAX gives infinity, but the numbers are finite.
     let lower = a.lower().max(b.lower()).max(f64::MIN);
     let upper = a.upper().max(b.upper()).min(f64::MAX);
-    between(lower, upper)
+    within(lower, upper)
 }
 
-/// Returns the number between two finite ones.
-pub(crate) fn between(lower: f64, upper: f64) -> Cell {
+/// Creates a number with these bounds, which are finite.
+pub(crate) fn within(lower: f64, upper: f64) -> Cell {
     if lower == 0.0 {
         return Cell::Real(Real::up_to(upper));
     }

@@ -132,6 +132,8 @@ impl Real {
 
     /// Creates a number from 0 to `upper`.
     pub(crate) fn up_to(upper: f64) -> Real {
+        // A bound rounded outwards may be infinite, but the number is not.
+        let upper = upper.min(f64::MAX);
         let half = upper / 2.0;
         let half = if half + half < upper { half.next_up() } else { half };
         Real::ball(half, 0.0, half)
@@ -140,7 +142,11 @@ impl Real {
     /// Narrows the bounds of a number that no legal computation makes negative.
     pub(crate) fn not_negative(self) -> Real {
         let is_open = !self.is_exact() && self.lower() < 0.0;
-        if is_open { Real::up_to(self.upper().max(0.0)) } else { self }
+        if !is_open {
+            return self;
+        }
+        let Real { hi, lo, radius, .. } = Real::up_to(self.upper().max(0.0));
+        Real { hi, lo, radius, ..self }
     }
 
     /// Returns the number with the same bounds as a leaf, which must not be reordered.
@@ -170,7 +176,7 @@ impl Real {
         if self.radius == 0.0 {
             return self.hi;
         }
-        // Nothing is rounded.
+        // The difference is exact: rounded down, 0 would be a negative number.
         if self.radius == self.hi && self.lo == 0.0 {
             return 0.0;
         }

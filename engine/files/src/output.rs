@@ -62,8 +62,10 @@ fn create_in(folder: &Path, path: &Path) -> Result<tempfile::NamedTempFile, Prob
     // Else as a file that is created in the usual way. The umask applies to both.
     builder.prefix(".gradiff-").permissions(Permissions::from_mode(mode.unwrap_or(0o666)));
     let temporary = builder.tempfile_in(folder)?;
-    if let Some(mode) = mode {
-        temporary.as_file().set_permissions(Permissions::from_mode(mode))?;
+    let created = temporary.as_file().metadata()?.permissions().mode() & 0o777;
+    if let Some(mode) = mode.filter(|mode| *mode != created) {
+        // Some file systems have no modes.
+        let _ = temporary.as_file().set_permissions(Permissions::from_mode(mode));
     }
     Ok(temporary)
 }

@@ -54,7 +54,7 @@ pub struct Target {
     pub prefetches: bool,
     /// The sizes from which on kernels are lowered in another way.
     pub thresholds: Thresholds,
-    /// Most arrays of a kernel.
+    /// Maximal number of arrays of a kernel, the result included.
     pub arrays_max: u32,
     /// Number of host threads that run a kernel at once.
     pub threads: i64,

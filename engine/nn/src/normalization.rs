@@ -151,11 +151,15 @@ impl BatchNorm {
 impl Module for BatchNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         check_channels("BatchNorm", x, self.size)?;
-        let parameters = [&self.weight, &self.bias];
-        let is_narrow = parameters.iter().copied().flatten().all(|y| y.dtype() == x.dtype());
+        let (dtype, parameters) = (x.dtype(), [&self.weight, &self.bias]);
+        let is_narrow = parameters.iter().copied().flatten().all(|y| y.dtype() == dtype);
         // Squares and sums of halves soon exceed their range.
-        let (dtype, x) = (x.dtype(), x.cast(x.dtype().accumulator())?);
-        let wide = |y: &Tensor| per_channel(y, x.rank())?.cast(x.dtype());
+        let widened = |y: &Tensor| match y.dtype().is_float() {
+            true => y.cast(y.dtype().accumulator()),
+            false => Ok(y.clone()),
+        };
+        let x = widened(x)?;
+        let wide = |y: &Tensor| widened(&per_channel(y, x.rank())?);
         let (mean, variance) = match (&self.running_mean, &self.running_var) {
             (Some(mean), Some(variance)) if !Tensor::is_training() => {
                 (wide(mean)?, wide(variance)?)
@@ -179,7 +183,7 @@ impl Module for BatchNorm {
             None => scale,
         };
         let y = affine(x.sub(&mean)?, Some(&scale), bias?.as_ref())?;
-        if is_narrow { y.cast(dtype) } else { Ok(y) }
+        if is_narrow && dtype.is_float() { y.cast(dtype) } else { Ok(y) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Interval analysis: the smallest and largest value an integer or bool node can take.
 //!
 //! Sound with wrapping known: where the exact interval leaves the dtype's range, the answer is the
-//! whole range. So it is where a value may be undefined (a division by zero): devices compute some
+//! whole range, and also where a value may be undefined (a division by zero): devices compute some
 //! value of the dtype, with which they may index arrays.
 
 use std::rc::Rc;

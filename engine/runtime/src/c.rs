@@ -440,6 +440,23 @@ struct UniqueKernel {
     kind: KernelKind,
 }
 
+/// Returns whether a value is a product for the compiler, which sees through negations, lanes and
+/// variables.
+fn is_product(kernel: &Linear, value: u32) -> bool {
+    let uop = &kernel.uops[value as usize];
+    match uop.op {
+        Op::Mul => true,
+        Op::Neg | Op::Lane | Op::Vectorize => {
+            uop.src.iter().any(|source| is_product(kernel, *source))
+        }
+        Op::DefineAcc | Op::Assign => kernel.uops.iter().any(|uop| {
+            let assigned = uop.src.last().map(|value| kernel.uops[*value as usize].op);
+            uop.op == Op::Assign && assigned == Some(Op::Mul)
+        }),
+        _ => false,
+    }
+}
+
 /// The kernels of one compile without duplicates.
 #[derive(Default)]
 struct UniqueKernels {
@@ -482,10 +499,9 @@ impl UniqueKernels {
         let uses_truth = |uop: &Instruction| {
             matches!(uop.op, Op::Store | Op::Cast) && uop.src.last().is_some_and(is_truth)
         };
-        let is_product = |source: &u32| kernel.uops[*source as usize].op == Op::Mul;
         let adds_product = |uop: &Instruction| {
             let is_sum = matches!(uop.op, Op::Add | Op::Sub) && uop.dtype.is_float();
-            is_sum && uop.lanes == 1 && uop.src.iter().any(is_product)
+            is_sum && uop.lanes == 1 && uop.src.iter().any(|source| is_product(kernel, *source))
         };
         let is_scalar =
             |uop: &Instruction| is_computed(uop) || uses_truth(uop) || adds_product(uop);

@@ -120,7 +120,8 @@ impl<'a> Locked<'a> {
 }
 
 /// Checks and locks the memories, copies them to the device and calls `launch` with their handles.
-/// If it fails, the bytes that the host has remain those of the memories.
+/// If it fails, the bytes that the host has remain those of the memories; those that only the
+/// device has may be overwritten in part.
 pub(crate) fn run_on(
     device: &dyn RemoteDevice,
     signature: &Signature,

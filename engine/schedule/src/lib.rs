@@ -65,7 +65,8 @@ pub struct Options {
     pub widens_again: bool,
     /// The minimum sizes of operands that are packed, and of reductions that are split.
     pub thresholds: Thresholds,
-    /// Most arrays of a kernel, as far as fusion decides.
+    /// Maximal number of arrays of a kernel, the result included; a node with three sources has
+    /// four in any case.
     pub arrays_max: u32,
 }
 

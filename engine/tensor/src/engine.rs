@@ -39,6 +39,8 @@ pub struct Engine {
     /// The time limit for compiling a candidate of a search, and for running it.
     pub(crate) beam_limit: Duration,
     pub(crate) searches: SearchCache,
+    /// Most arrays that the device takes, for whatever target kernels are lowered.
+    arrays_max: u32,
     cache: Cache,
     templates: Templates,
     /// True if searches that were saved on disk are repeated.
@@ -109,6 +111,7 @@ impl Engine {
             beam,
             beam_limit,
             searches,
+            arrays_max: target.arrays_max,
             cache,
             templates: Templates::default(),
             ignores_saved_searches,
@@ -164,8 +167,7 @@ impl Engine {
         let split = self.schedule.split && !is_strict;
         // Threads share the rows of a kernel in another order.
         let rows = self.schedule.rows && !(is_strict && self.target.groups.is_some());
-        // Whatever target kernels are made for, the device launches them.
-        let arrays_max = self.schedule.arrays_max.min(self.device.target().arrays_max);
+        let arrays_max = self.schedule.arrays_max.min(self.arrays_max);
         gradiff_schedule::Options { wide_products, split, rows, arrays_max, ..self.schedule }
     }
 

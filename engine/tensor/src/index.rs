@@ -66,7 +66,10 @@ pub fn stepped(range: impl RangeBounds<i64>, step: i64) -> Index {
     let next = |position: i64| if step < 0 { before(position) } else { after(position) };
     let start = match range.start_bound() {
         Bound::Included(position) => Some(*position),
-        Bound::Excluded(position) => next(*position),
+        Bound::Excluded(position) => match next(*position) {
+            None => return Index::Slice { start: Some(0), stop: Some(0), step },
+            start => start,
+        },
         Bound::Unbounded => None,
     };
     let stop = match range.end_bound() {

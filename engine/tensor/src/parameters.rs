@@ -78,8 +78,8 @@ pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
         }
         pending.extend(differentiable_sources(node));
     }
-    // The states are read when they are no longer locked: a thread that holds one of them may wait
-    // for the parameters.
+    // The states are read after PARAMETERS is unlocked: a thread that holds a state's lock may wait
+    // for it.
     let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
     let state_of = |number: &i64| known.states.get(number)?.upgrade();
     let alive = |(number, node): (i64, &UOp)| Some((node.clone(), state_of(&number)?));

@@ -67,12 +67,14 @@ pub(crate) enum Command {
     ///   feature pairs     pairs of features that occurred in a statement and its sources
     ///   mismatches        runs with a wrong element, and refusals of a well-formed program
     ///   crashes           panics and deaths of workers
-    ///   timeouts          programs that hang even when run alone; those that then end are `slow`
+    ///   timeouts          programs that hang even when run alone
+    ///   slow              programs, or batches of them, that hung once, but not when run alone
     ///   environment       programs that could not run because the machine failed: no space left, a
     ///                     compiler that is missing, is killed or cannot compile an empty function,
     ///                     a lost device
     ///   not reproduced    deaths of workers that did not recur; they count as findings
-    ///   pending           failures that were not examined, in FINDINGS/raw
+    ///   pending           failures that were not examined, and batches that hung when the time was
+    ///                     up, in FINDINGS/raw
     ///   missing           devices that hunts use by default and that are not available
     ///   skipped           programs that cannot be judged on a backend, with the reason
     ///
@@ -80,8 +82,9 @@ pub(crate) enum Command {
     ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, and a Rust test or a script
     ///                              for the peer that is wrong
     ///   death-HASH.sequence        programs that kill a worker if run in turn, but not alone
-    ///   raw/                       failing programs as generated: each is written before it is
-    ///                              examined, and removed once it is saved in a smaller form
+    ///   raw/                       failing programs as generated, and sequences of those that
+    ///                              died or hung together: each is written before it is examined,
+    ///                              and removed once it is saved in a smaller form
     ///
     /// Ctrl-C and SIGTERM end a hunt within seconds and keep its findings; a second one ends it at
     /// once. Workers and their compilers end with the hunt, however it ends.
@@ -385,8 +388,8 @@ pub(crate) struct Hunt {
     /// Seconds of processor time after which a program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds of wall time after which a program counts as hung (default: 10 times --timeout, at
-    /// least 120).
+    /// Seconds of wall time after which a program, or a batch of them, counts as hung (default: 10
+    /// times --timeout, at least 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
     /// Backends, or devices with all their backends, separated by commas: fail with exit code 3
@@ -415,8 +418,8 @@ pub(crate) struct RunFlags {
     /// Seconds of processor time after which a program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds of wall time after which a program counts as hung (default: 10 times --timeout, at
-    /// least 120).
+    /// Seconds of wall time after which a program, or a batch of them, counts as hung (default: 10
+    /// times --timeout, at least 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
 }

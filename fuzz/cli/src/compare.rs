@@ -92,7 +92,10 @@ pub(crate) fn compare(options: &Compare) -> Result<Status, Failure> {
     match (failed, compared) {
         (1.., _) => Ok(Status::Findings),
         _ if crate::interrupt::is_requested() => Err(Failure::Interrupted),
-        (_, 0) => Err(Failure::Usage("none of the files has a program to compare".to_string())),
+        (_, 0) => Err(Failure::Usage(match skipped {
+            0 => "none of the files has a program to compare".to_string(),
+            count => format!("the peer skips each of the {count} programs"),
+        })),
         _ => Ok(Status::Clean),
     }
 }

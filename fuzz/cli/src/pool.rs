@@ -107,7 +107,8 @@ pub(crate) struct Results {
     pub(crate) failures: Vec<FailedProgram>,
     /// Deaths that none of the programs has caused alone.
     pub(crate) deaths: Vec<Death>,
-    /// The numbers of programs that exceeded a limit once, but not when they were run again alone.
+    /// The numbers, or ranges of them, of programs that exceeded a limit once, but not when they
+    /// were run again alone.
     pub(crate) slow: Vec<String>,
     /// Number of batches that hung, and whose programs have not all run alone since.
     pub(crate) pending: u64,

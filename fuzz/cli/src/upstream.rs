@@ -9,7 +9,7 @@ use gradiff_gen::{SeedChoices, case_seed};
 
 use crate::args::Sweep;
 use crate::known::{self, Failed, Known};
-use crate::out::outln;
+use crate::out::{errln, outln};
 use crate::progress::Progress;
 use crate::sweep::{save, smaller};
 use crate::{Failure, Status};
@@ -168,7 +168,11 @@ fn known(options: &Sweep) -> Result<Vec<Known>, Failure> {
     let mut known = Vec::new();
     for path in crate::case::cases(&options.known, true)? {
         let file = crate::case::read(&path)?;
-        if matches!(file.case, Case::Program(_)) || known::headline(&file).is_none() {
+        if matches!(file.case, Case::Program(_)) {
+            continue;
+        }
+        if known::headline(&file).is_none() {
+            errln!("gradiff: {}: its first line names no peer, so it is not known", path.display());
             continue;
         }
         // The first line is the title, the second one the failure itself.

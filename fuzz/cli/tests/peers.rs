@@ -307,11 +307,11 @@ fn a_limit_of_wall_time_may_be_below_that_of_processor_time() {
 /// A batch that hangs when the time is up is no slow one: some programs have not run alone.
 #[test]
 fn a_batch_that_hangs_at_the_end_of_a_hunt_is_pending() {
-    let body = "mkdir again 2>/dev/null && sleep 100\nsleep 0.1\n\
+    let body = "mkdir again 2>/dev/null && sleep 100\nsleep 0.2\n\
                 echo '{\"skipped\": \"only a test\"}'";
     let (folder, backend) = peer(body);
     let flags = ["hunt", "--json", "--seconds", "1", "--jobs", "1", "--backends", &backend];
-    let limits = ["--timeout", "1", "--wall-timeout", "2"];
+    let limits = ["--timeout", "1", "--wall-timeout", "5"];
     let output = gradiff(&[&flags[..], &limits].concat(), folder.path());
     let text = both(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
@@ -322,7 +322,7 @@ fn a_batch_that_hangs_at_the_end_of_a_hunt_is_pending() {
     let raw: Vec<PathBuf> = raw.flatten().map(|entry| entry.path()).collect();
     assert_eq!(raw.len(), 1, "{raw:?}");
     let raw = std::fs::read_to_string(&raw[0]).expect("a file");
-    assert!(raw.starts_with("# timeout on exec:sh peer.sh: no answer within 2 s"), "{raw}");
+    assert!(raw.starts_with("# timeout on exec:sh peer.sh: no answer within 5 s"), "{raw}");
     assert!(raw.contains("\nrun 0-63\n"), "{raw}");
 }
 

@@ -6,7 +6,7 @@ use gradiff_corpus::DType;
 
 use super::Call;
 use super::reduction::{min, over_axes};
-use crate::arithmetic::{between, order};
+use crate::arithmetic::{order, within};
 use crate::cast::cast;
 use crate::cell::{Cell, Reason};
 use crate::infer::{Check, resolve_axis};
@@ -72,6 +72,9 @@ fn stable_order(dtype: DType, line: &[Cell], descending: bool) -> Result<Vec<usi
     Ok(positions)
 }
 
+/// Most elements of a line whose ranks are found if some elements straddle.
+const RANKED_MAX: usize = 1024;
+
 /// The first `count` positions in order: those of elements whose rank the bounds decide.
 fn certain_positions(
     dtype: DType,
@@ -80,6 +83,10 @@ fn certain_positions(
     count: usize,
 ) -> Result<Vec<Cell>, Reason> {
     let mut positions = vec![Cell::Unspecified(Reason::Straddle); count];
+    // All pairs are compared.
+    if RANKED_MAX < line.len() {
+        return Ok(positions);
+    }
     for (i, cell) in line.iter().enumerate() {
         let mut rank = Some(0);
         for (j, second) in line.iter().enumerate().filter(|(j, _)| *j != i) {
@@ -109,13 +116,15 @@ fn ordered_bounds(line: &[Cell], descending: bool, count: usize) -> Result<Vec<C
     for cell in line {
         let (low, high) = match *cell {
             Cell::Real(real) => (real.lower(), real.upper()),
+            Cell::Inf { overflowed: true, .. } => return Err(Reason::Overflow),
             Cell::Inf { negative: true, .. } => (f64::NEG_INFINITY, f64::NEG_INFINITY),
-            Cell::Inf { .. } => (f64::INFINITY, f64::INFINITY),
+            Cell::Inf { negative: false, .. } => (f64::INFINITY, f64::INFINITY),
             Cell::Unspecified(reason) => return Err(reason),
-            Cell::Nan(_) | Cell::Int(_) => {
+            Cell::Nan(_) => {
                 nans.push(*cell);
                 continue;
             }
+            Cell::Int(_) => unreachable!("integers are decided"),
         };
         lower.push(low);
         upper.push(high);
@@ -127,7 +136,7 @@ fn ordered_bounds(line: &[Cell], descending: bool, count: usize) -> Result<Vec<C
         true if lower == 0.0 => Cell::zero(None),
         true => Cell::exact(lower),
         false if lower.is_infinite() || upper.is_infinite() => Cell::Unspecified(Reason::Straddle),
-        false => between(lower, upper),
+        false => within(lower, upper),
     };
     let numbers: Vec<Cell> = lower.into_iter().zip(upper).map(number).collect();
     let mut found = match descending {
@@ -199,13 +208,15 @@ fn extreme_position(call: Call<'_>, better: Ordering) -> Check<Value> {
                 _ => {}
             }
         }
-        // Others may straddle as long as one of them is better than they all.
+        // Elements may straddle each other if one is certainly the best. That one replaces any
+        // before it, and none after it replaces it.
         let beats = |i: usize, j: usize| match compare(x.dtype, line[i], line[j]) {
             Ok(order) => order == better || order == Ordering::Equal && i < j,
             Err(_) => false,
         };
-        let is_best = |i: &usize| (0..line.len()).all(|j| *i == j || beats(*i, j));
-        (0..line.len()).find(is_best).ok_or(Reason::Straddle)
+        let best = (1..line.len()).fold(0, |best, i| if beats(best, i) { best } else { i });
+        let is_best = (0..line.len()).all(|j| best == j || beats(best, j));
+        is_best.then_some(best).ok_or(Reason::Straddle)
     };
     let mut found = along(x, axis, (DType::I32, 1), |line| {
         vec![position(line).map_or_else(Cell::Unspecified, |at| Cell::Int(at as u64))]

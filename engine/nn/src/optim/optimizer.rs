@@ -255,7 +255,11 @@ impl Parameters {
     }
 }
 
-fn rate(lr: f64) -> Result<Tensor, Error> {
+/// A learning rate as a tensor of one f32.
+///
+/// # Errors
+/// If it is not finite in f32, or negative.
+pub(super) fn rate(lr: f64) -> Result<Tensor, Error> {
     let rate = lr as f32;
     if !rate.is_finite() || rate < 0.0 {
         return invalid(format!(

@@ -12,7 +12,7 @@ use std::f64::consts::PI;
 
 use gradiff_tensor::{Error, Tensor};
 
-use super::optimizer::Optimizer;
+use super::optimizer::{Optimizer, rate};
 use crate::functional::invalid;
 use crate::load_state_dict;
 
@@ -224,10 +224,9 @@ impl OneCycleLR {
         let min_lr = initial_lr / final_div_factor;
         let rising = total_steps as f64 * pct_start;
         let falling = total_steps as f64 - rising;
-        for lr in [max_lr, min_lr, initial_lr] {
-            optimizer.set_lr(lr)?;
-        }
+        [max_lr, min_lr].into_iter().try_for_each(|lr| rate(lr).map(drop))?;
         let schedule = OneCycleLR { max_lr, initial_lr, min_lr, rising, falling, count: 0 };
+        optimizer.set_lr(schedule.rate(0))?;
         Ok(schedule)
     }
 
@@ -304,6 +303,7 @@ macro_rules! schedules {
 
             fn load_state_dict(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<(), Error> {
                 let [count, $($base,)?] = loaded(["count", $(stringify!($base),)?], tensors)?;
+                $(rate($base)?;)?
                 self.count = whole("count", count)?;
                 $(self.$base = $base;)?
                 Ok(())

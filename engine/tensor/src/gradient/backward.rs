@@ -29,9 +29,9 @@ impl Tensor {
     }
 
     /// Sets whether [`backward`](Tensor::backward) computes the gradient with respect to this
-    /// tensor, and returns it. What was made of the tensor while it required no gradient never has
-    /// one with respect to it. The tensor is a value of its own if it requires a gradient, distinct
-    /// from others that are computed alike.
+    /// tensor, and returns it. `backward` from what was made of the tensor while it required no
+    /// gradient does not reach it, even if it requires one later. The tensor is a value of its own
+    /// while it requires a gradient, distinct from others that are computed alike.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;

@@ -297,8 +297,8 @@ fn shares_of_writes(
     let wide = g.dtype().accumulator();
     let count = is_kept.cast(wide)?.scatter_add(&index, &is_written.cast(wide)?, axis)?;
     let share = divided(g, &count)?;
-    call.each(&[&|| is_kept.cast(g.dtype())?.mul(&share), &|| Ok(share.clone()), &|| {
-        is_written.cast(g.dtype())?.mul(&share.gather(axis, &index)?)
+    call.each(&[&|| shared(is_kept, &share), &|| Ok(share.clone()), &|| {
+        shared(&is_written, &share.gather(axis, &index)?)
     }])
 }
 

@@ -6,7 +6,7 @@ use gradiff_graph::{Arg, Constant, Op, UOp};
 
 use super::buffered::buffered;
 use super::functions;
-use super::shares::divided;
+use super::shares::{divided, shared};
 use crate::tensor::with_shape;
 use crate::{Error, Tensor};
 
@@ -112,7 +112,7 @@ fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
             let largest = buffered(node, &[0]);
             let is_largest = x_of(&largest).cmpeq(Tensor::from_valid(largest))?;
             let count = is_largest.cast(g.dtype().accumulator())?.sum_kept(&axes)?;
-            is_largest.cast(g.dtype())?.mul(&divided(g, &count)?)
+            shared(&is_largest, &divided(g, &count)?)
         }
         Op::Mul => g.mul(&product_of_rest(&x, &axes)?),
         op => panic!("there is no reduction by {op}"),
