@@ -63,6 +63,8 @@ enum Address {
     None,
     /// Its gate is false.
     Gated,
+    /// Its gate and its index are undefined.
+    Undefined,
     Element(u16, i64),
 }
 
@@ -226,7 +228,15 @@ impl<'a> Machine<'a> {
         {
             return Ok(Address::Gated);
         }
-        let index = self.number(uop.src[1]).ok_or("an undefined index")?;
+        let Some(index) = self.number(uop.src[1]) else {
+            // Some number is computed there, and the gate decides for it.
+            let is_decided = uop.src.get(2).is_none_or(|gate| self.element(*gate).is_some());
+            return if is_decided {
+                Err("an undefined index".to_owned())
+            } else {
+                Ok(Address::Undefined)
+            };
+        };
         let size = arrays.size(array);
         match i64::try_from(index) {
             Ok(index) if 0 <= index && index < size as i64 => Ok(Address::Element(array, index)),
@@ -254,6 +264,7 @@ impl<'a> Machine<'a> {
             Address::Gated => {
                 self.values[first..first + count].fill(Some(scalar::zero(uop.dtype)));
             }
+            Address::Undefined => self.values[first..first + count].fill(None),
             Address::None => return Err("it has no address".to_owned()),
         }
         Ok(())
@@ -270,6 +281,7 @@ impl<'a> Machine<'a> {
                 Ok(())
             }
             Address::Gated => Ok(()),
+            Address::Undefined => Err("a store at an undefined index".to_owned()),
             Address::None => Err("it has no address".to_owned()),
         }
     }
