@@ -4,8 +4,9 @@
 //! from buffers; planning and compiling are not counted.
 //!
 //! `GRADIFF_THREADS=1 cargo bench -p gradiff --bench suite` measures the rows of `suite.txt` on
-//! device `c`, one core; with `-- --device cuda` those of `gpu.txt` on a GPU. A further word
-//! chooses the rows that contain it. With a Python in `GRADIFF_PYTHON` that has PyTorch, ratios to
+//! device `c`, one core; with `-- --device cuda` those of `gpu.txt` on a GPU, with
+//! `-- --seed NUMBER [--count NUMBER]` rows that are drawn. A further word chooses the rows that
+//! contain it. With a Python in `GRADIFF_PYTHON` that has PyTorch, ratios to
 //! it are printed and results are compared; on a GPU the limit is the bandwidth of PyTorch's
 //! copies, and unknown without it.
 
@@ -15,6 +16,8 @@ use gradiff::graph::Target;
 use gradiff::runtime::Device;
 use gradiff::{DType, Engine, Error, Tensor};
 
+#[path = "common/draw.rs"]
+mod draw;
 #[path = "common/limits.rs"]
 mod limits;
 #[path = "common/peer.rs"]
@@ -163,15 +166,21 @@ impl Limits {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     let mut name = "c".to_owned();
-    let mut filter = None;
+    let (mut filter, mut seed, mut drawn) = (None, None, 100);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--device" => name = words.next().ok_or("--device needs a name")?,
+            "--seed" => seed = Some(words.next().ok_or("--seed needs a number")?.parse()?),
+            "--count" => drawn = words.next().ok_or("--count needs a number")?.parse()?,
             word if word.starts_with('-') => return Err(format!("no option {word}").into()),
             _ => filter = Some(word),
         }
     }
-    let text = if name == "c" { include_str!("suite.txt") } else { include_str!("gpu.txt") };
+    let text = match seed {
+        Some(seed) => draw::rows(seed, drawn).join("\n"),
+        None if name == "c" => include_str!("suite.txt").to_owned(),
+        None => include_str!("gpu.txt").to_owned(),
+    };
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let rows: Vec<Row<'_>> = lines.map(Row::parse).collect::<Result<_, _>>()?;
     let is_chosen =
