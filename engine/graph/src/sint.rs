@@ -39,9 +39,9 @@ const EXPANDED_FACTORS_MAX: usize = 6;
 
 /// The error for a node that is not a polynomial.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{op} is not a size: sizes consist of integers, variables, +, - and *, and fit 64 bits")]
+#[error("{op} is not a size: use integers, variables, +, - and *, and a dtype that has each value")]
 pub struct NotASize {
-    /// The op of the node that is not supported.
+    /// The op of the node that is not supported, or whose value may leave its dtype.
     pub op: Op,
 }
 
@@ -389,10 +389,18 @@ impl TryFrom<&UOp> for SInt {
                 (Op::Neg, _, [x]) => SInt::number(0).minus(x),
                 _ => None,
             };
+            let size = size.filter(|size| is_within(size, node.dtype()));
             sizes.insert(node, size.ok_or(NotASize { op: node.op() })?);
         }
         sizes.remove(node).ok_or(NotASize { op: node.op() })
     }
+}
+
+/// Returns whether all values of the polynomial are values of an integer dtype, so that a node of
+/// this dtype never wraps.
+fn is_within(size: &SInt, dtype: DType) -> bool {
+    let ((low, high), range) = (size.range(), dtype.int_range());
+    dtype.is_int() && range.is_some_and(|(min, max)| min <= low && high <= max)
 }
 
 impl fmt::Display for SInt {
@@ -478,6 +486,21 @@ mod tests {
         let step = UOp::int(node.dtype(), 1);
         let deep = (0..100_000).fold(node, |sum, _| UOp::binary(Op::Add, sum, step.clone()));
         assert_eq!(SInt::try_from(&deep).ok(), var("n", 0, 1).plus(&num(100_000)));
+    }
+
+    #[test]
+    fn nodes_that_may_wrap_are_not_sizes() {
+        let node = |dtype| var("n", 0, 65536).to_uop(dtype);
+        let square = |dtype| UOp::binary(Op::Mul, node(dtype), node(dtype));
+        assert_eq!(SInt::try_from(&square(DType::I32)), Err(NotASize { op: Op::Mul }));
+        assert!(SInt::try_from(&square(DType::I64)).is_ok());
+        let rest = |dtype| UOp::binary(Op::Sub, UOp::int(dtype, 3), node(dtype));
+        assert_eq!(SInt::try_from(&rest(DType::U32)), Err(NotASize { op: Op::Sub }));
+        assert!(SInt::try_from(&rest(DType::I32)).is_ok());
+        let wide = SInt::try_from(&node(DType::I16));
+        assert_eq!(wide, Err(NotASize { op: Op::DefineVar }));
+        let truth = UOp::constant(crate::Constant::bool(true));
+        assert_eq!(SInt::try_from(&truth), Err(NotASize { op: Op::Const }));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Thresholds {
     pub const USUAL: Thresholds = Thresholds {
         large_bytes: 8 << 20,
         thread_iterations: 1 << 18,
-        pack_products: 1 << 21,
+        pack_products: 1 << 15,
         pack_reuse: 64,
         pack_row_bytes: 2048,
         pack_row_elements: 256,

@@ -372,7 +372,7 @@ impl UOp {
 
     /// Returns the shape of a tensor-level node: `[]` for a constant; `None` for nodes of lower
     /// levels (`Range`, `Index`, ...) and for invalid movements. Elementwise nodes have the shape
-    /// of their first source that has one.
+    /// of their first source that has one and is no constant, or else that of a constant.
     pub fn shape(&self) -> Option<&[i64]> {
         if let Some(known) = self.0.shape.get() {
             return known.as_deref();
@@ -396,7 +396,8 @@ impl UOp {
         let op = self.op();
         let has_shape_of_first = op.is_movement() || op.is_marker() || op == Op::ReduceAxis;
         let count = if has_shape_of_first { 1 } else { usize::from(op.is_elementwise()) * 4 };
-        for source in self.src().iter().take(count) {
+        let fits_any_shape = |source: &&UOp| op.is_elementwise() && source.op() == Op::Const;
+        for source in self.src().iter().take(count).filter(|source| !fits_any_shape(source)) {
             match source.0.shape.get() {
                 None => return Some(source),
                 Some(Some(_)) => return None,
@@ -440,7 +441,9 @@ impl UOp {
             }
             (op, _) if *op == Op::Flip || op.is_marker() => first().map(Dims::from_slice),
             (op, _) if op.is_elementwise() => {
-                self.src().iter().find_map(|source| source.shape()).map(Dims::from_slice)
+                let values = self.src().iter().filter(|source| source.op() != Op::Const);
+                let shape = values.chain(self.src()).find_map(UOp::shape);
+                shape.map(Dims::from_slice)
             }
             _ => None,
         }
@@ -657,6 +660,20 @@ mod tests {
         let arg = Arg::Reduce(Op::Add, Dims::from_slice(&[0]));
         let sum = UOp::new(Op::ReduceAxis, DType::F32, [transposed], arg);
         assert_eq!(sum.shape(), Some([1, 2].as_slice()));
+    }
+
+    #[test]
+    fn shape_of_an_elementwise_node_is_not_that_of_a_constant() {
+        let data = UOp::new(Op::Buffer, DType::I32, [], Arg::Buffer(Buffer::new(DType::I32, 6)));
+        let truth = UOp::constant(Constant::bool(true));
+        let shape = |node: UOp| node.shape().map(<[i64]>::to_vec);
+        assert_eq!(shape(UOp::binary(Op::Add, three(), data.clone())), Some(vec![6]));
+        assert_eq!(shape(UOp::binary(Op::Add, data.clone(), three())), Some(vec![6]));
+        assert_eq!(shape(UOp::select(truth.clone(), three(), data)), Some(vec![6]));
+        assert_eq!(shape(UOp::select(truth, three(), three())), Some(vec![]));
+        // A range has no shape.
+        let range = UOp::new(Op::Range, DType::I32, [three()], Arg::plain_axis(0));
+        assert_eq!(shape(UOp::binary(Op::Mul, range, three())), Some(vec![]));
     }
 
     #[test]

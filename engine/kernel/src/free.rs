@@ -59,6 +59,11 @@ impl Free {
         self.of.get(node).copied().unwrap_or(0)
     }
 
+    /// Returns whether a node is in the kernel.
+    pub(crate) fn contains(&self, node: &UOp) -> bool {
+        self.of.contains_key(node)
+    }
+
     /// Returns the ranges that a reduction runs over, one bit each.
     pub(crate) fn of_loops(&self, reduction: &UOp) -> u64 {
         reduction.src().iter().skip(1).fold(0, |bits, range| bits | self.of_node(range))

@@ -13,7 +13,7 @@
 use gradiff_graph::target::Functions;
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Target, UOp};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
 use crate::context::Context;
@@ -23,22 +23,28 @@ use crate::transcendental;
 /// Legalizes all nodes of a kernel.
 pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let order = root.toposort();
-    let upcast = upcast_ranges(&order, &ctx.target);
+    let masks = masks(&order);
+    let upcast = upcast_ranges(&order, &masks, &ctx.target);
     map_nodes(&order, |old, node| {
         let may_be_vector = upcast.get(old).is_some_and(|ranges| *ranges != 0);
         let unsupported = if may_be_vector { ctx.target.vectors.unsupported } else { &[] };
-        let legalizer = Legalizer { target: &ctx.target, unsupported, may_be_vector };
+        let casts_mask = may_be_vector && is_number_of_truth(old, &masks);
+        let legalizer = Legalizer { target: &ctx.target, unsupported, casts_mask };
         Ok(legalizer.through_f32(legalizer.decompose(node)))
     })
 }
 
 /// Returns for each node the upcast ranges that it varies along, as bits; empty if nothing depends
 /// on them.
-fn upcast_ranges<'a>(order: &'a [UOp], target: &Target) -> FxHashMap<&'a UOp, u64> {
+fn upcast_ranges<'a>(
+    order: &'a [UOp],
+    masks: &FxHashSet<&UOp>,
+    target: &Target,
+) -> FxHashMap<&'a UOp, u64> {
     let mut ranges: FxHashMap<&UOp, u64> = FxHashMap::default();
     let depends = |node: &UOp| {
         let is_function = transcendental::OPS.contains(&node.op());
-        is_function && !target.vectors.unsupported.is_empty() || is_number_of_truth(node)
+        is_function && !target.vectors.unsupported.is_empty() || is_number_of_truth(node, masks)
     };
     if !target.vectors.alu || !order.iter().any(depends) {
         return ranges;
@@ -67,19 +73,26 @@ fn upcast_ranges<'a>(order: &'a [UOp], target: &Target) -> FxHashMap<&'a UOp, u6
 }
 
 /// Returns whether a node is a truth as a number, and its vector would be a mask.
-fn is_number_of_truth(node: &UOp) -> bool {
+fn is_number_of_truth(node: &UOp, masks: &FxHashSet<&UOp>) -> bool {
     let is_number = !matches!(node.dtype(), DType::Bool | DType::F16 | DType::BF16);
-    node.op() == Op::Cast && is_number && is_mask(&node.src()[0])
+    node.op() == Op::Cast && is_number && masks.contains(&node.src()[0])
 }
 
-/// Returns whether a truth is computed from comparisons of numbers, and from nothing else.
-fn is_mask(truth: &UOp) -> bool {
-    match (truth.op(), truth.src()) {
-        (Op::CmpNe, [x, y]) if y.as_const() == Some(Constant::bool(true)) => is_mask(x),
-        (Op::And | Op::Or, [x, y]) => is_mask(x) && is_mask(y),
-        (op, [x, _]) => op.is_comparison() && x.dtype() != DType::Bool,
-        _ => false,
+/// Finds the truths that are computed from comparisons of numbers, and from nothing else.
+fn masks(order: &[UOp]) -> FxHashSet<&UOp> {
+    let mut masks: FxHashSet<&UOp> = FxHashSet::default();
+    for node in order.iter().filter(|node| node.dtype() == DType::Bool) {
+        let is_mask = match (node.op(), node.src()) {
+            (Op::CmpNe, [x, y]) if y.as_const() == Some(Constant::bool(true)) => masks.contains(x),
+            (Op::And | Op::Or, [x, y]) => masks.contains(x) && masks.contains(y),
+            (op, [x, _]) => op.is_comparison() && x.dtype() != DType::Bool,
+            _ => false,
+        };
+        if is_mask {
+            masks.insert(node);
+        }
     }
+    masks
 }
 
 /// Legalizes one node.
@@ -87,8 +100,8 @@ struct Legalizer<'a> {
     target: &'a Target,
     /// Functions that are unsupported here, in addition to those of the target.
     unsupported: Functions,
-    /// True if the node varies along an upcast range.
-    may_be_vector: bool,
+    /// True if the node is a truth as a number and may be a vector, cast from a mask.
+    casts_mask: bool,
 }
 
 impl Legalizer<'_> {
@@ -96,7 +109,7 @@ impl Legalizer<'_> {
     fn decompose(&self, node: UOp) -> UOp {
         let target = self.target;
         match (node.op(), node.src()) {
-            (Op::Cast, [truth]) if self.may_be_vector && is_number_of_truth(&node) => {
+            (Op::Cast, [truth]) if self.casts_mask => {
                 let numbers = [Constant::zero(node.dtype()), Constant::one(node.dtype())];
                 let [if_false, if_true] = numbers.map(UOp::constant);
                 match (truth.op(), truth.src()) {

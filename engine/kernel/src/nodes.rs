@@ -16,6 +16,15 @@ pub(crate) fn reduce_arg(op: Op) -> Arg {
     Arg::Reduce(op, Dims::new())
 }
 
+/// Adds a gate to an address.
+pub(crate) fn gated_address(address: &UOp, gate: &UOp) -> UOp {
+    let gate = match address.src().get(2) {
+        Some(before) => UOp::binary(Op::And, before.clone(), gate.clone()),
+        None => gate.clone(),
+    };
+    address.with_src([address.src()[0].clone(), address.src()[1].clone(), gate])
+}
+
 /// Returns whether a kernel loads from one of these arrays that it stores to.
 pub(crate) fn loads_what_it_stores(nodes: &[UOp], is_array: impl Fn(&UOp) -> bool) -> bool {
     let arrays = |op: Op| {

@@ -221,8 +221,9 @@ fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 ///
 /// # Errors
 /// If `ast` is not a kernel tree, a view in it exceeds its array or stores an element twice, it
-/// has more than 64 loops that cannot be merged, or an index exceeds 64 bits. The number of
-/// elements is not limited: nothing is allocated for them.
+/// loads what it stores through another view or in a reduction, it has more than 64 loops that
+/// cannot be merged, or an index exceeds 64 bits. The number of elements is not limited: nothing is
+/// allocated for them.
 pub fn lower(
     ast: &UOp,
     target: &Target,
@@ -267,7 +268,8 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
 
 /// Checks that [`verify_tree_node`] accepts each node of a kernel tree, that loads and stores are
 /// inside their arrays, and that no element of a stored array is accessed by two elements of the
-/// output, since threads may compute these in any order.
+/// output, since threads may compute these in any order. An element of a reduction is accessed by
+/// each element of the output to which its result is broadcast.
 fn check_tree(ast: &UOp) -> Result<(), Error> {
     for node in ast.toposort() {
         verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;
@@ -285,14 +287,19 @@ fn check_tree(ast: &UOp) -> Result<(), Error> {
             )));
         }
         // What another store has stored may be loaded through any view: each has its own loops.
-        let is_moved = |store: &UOp| {
-            let is_same_array = store.op() == Op::Store && store.src()[0] == node.src()[0];
-            is_same_array && store.arg() != arg && store.toposort().contains(&node)
+        let may_load = |store: &&UOp| {
+            node.op() == Op::Load && store.op() == Op::Store && store.src()[0] == node.src()[0]
         };
-        if ast.src().iter().any(is_moved) {
-            return Err(malformed(format!(
-                "a load at {tracker} of an array that is stored through another view"
-            )));
+        for store in ast.src().iter().filter(may_load) {
+            let nodes = store.toposort();
+            let is_reduced =
+                |inner: &UOp| inner.op() == Op::ReduceAxis && inner.toposort().contains(&node);
+            let problem = match nodes.contains(&node) {
+                true if store.arg() != arg => "stored through another view",
+                true if nodes.iter().any(is_reduced) => "stored, in a reduction",
+                _ => continue,
+            };
+            return Err(malformed(format!("a load at {tracker} of an array that is {problem}")));
         }
     }
     Ok(())

@@ -7,8 +7,8 @@
 //! order gives the same bits.
 //!
 //! A partial sum with other users is one term, or it would be computed twice. Sums of ranges and
-//! constants alone, which most indices are, are taken apart all the same: each is cheapest where
-//! it is used.
+//! constants alone, which most indices are, are taken apart all the same, if they have few terms:
+//! each is cheapest where it is used.
 
 use gradiff_graph::{Arg, Axis, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -17,6 +17,10 @@ use smallvec::SmallVec;
 use crate::Error;
 use crate::context::Context;
 use crate::nodes::map_nodes;
+
+/// Most terms of a partial sum with other users that is taken apart: more than an index has loops.
+/// Sums of sums of sums would have exponentially many.
+const SHARED_TERMS_MAX: u32 = 256;
 
 /// Reassociates all sums of integers of a kernel.
 pub(crate) fn reassociate(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -53,6 +57,8 @@ struct Facts {
     varies_in: Option<Axis>,
     /// True if it is a sum that may be taken apart into its terms.
     is_open: bool,
+    /// The number of these terms; 1 if it is not taken apart.
+    terms: u32,
     /// True if it is computed from ranges and constants alone.
     is_cheap: bool,
 }
@@ -71,7 +77,10 @@ impl Facts {
             }
             _ => false,
         };
-        Facts { varies_in, is_open: node.op() == Op::Add && (is_cheap || !is_shared), is_cheap }
+        let terms = sources().fold(0, |terms: u32, source| terms.saturating_add(source.terms));
+        let may_repeat = is_cheap && terms <= SHARED_TERMS_MAX;
+        let is_open = node.op() == Op::Add && (may_repeat || !is_shared);
+        Facts { varies_in, is_open, terms: if is_open { terms } else { 1 }, is_cheap }
     }
 }
 

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use gradiff_graph::interval::Interval;
 use gradiff_graph::interval::{binary, hull, unary};
 use gradiff_graph::{Arg, Op, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::shared::is_chain;
 use crate::sum::Sum;
 
 /// The interval of nodes that have no integer value.
@@ -36,12 +37,21 @@ pub struct Bounds {
     sum: Option<(UOp, Rc<Sum>)>,
     /// Depth of the nested readings of sums.
     sums: u32,
+    /// The values that [`crate::shared`] finds in the root of a rewrite, and their results.
+    pub(crate) shared: FxHashSet<UOp>,
 }
 
 impl Bounds {
     /// Returns what [`bounds`] returns.
     pub fn of(&mut self, uop: &UOp) -> Interval {
         self.at_depth(uop, 0)
+    }
+
+    /// Records the result of a node: that of a shared value is shared, too.
+    pub(crate) fn replaced(&mut self, node: &UOp, result: &UOp) {
+        if node != result && is_chain(result) && self.shared.contains(node) {
+            self.shared.insert(result.clone());
+        }
     }
 
     /// The node read as a sum; `None` if it has too many terms.
@@ -54,6 +64,18 @@ impl Bounds {
         let sum = Rc::new(Sum::read(uop)?);
         self.sum = Some((uop.clone(), Rc::clone(&sum)));
         Some(sum)
+    }
+
+    /// The node read as a sum in which each shared value is one term; or the same as
+    /// [`Bounds::sum`], if that has no more operands, as terms may cancel.
+    pub(crate) fn sum_of_shared(&mut self, uop: &UOp) -> Option<Rc<Sum>> {
+        let whole = self.sum(uop);
+        if self.shared.is_empty() {
+            return whole;
+        }
+        let Some(parts) = Sum::read_around(uop, &self.shared) else { return whole };
+        let is_short = |whole: &Rc<Sum>| whole.operand_count() <= parts.operand_count();
+        whole.filter(is_short).or_else(|| Some(Rc::new(parts)))
     }
 
     /// The interval of the exact sum; `None` if it leaves the dtype's range, so that it may wrap.

@@ -2,6 +2,7 @@
 //! arithmetic. A condition that cannot be computed is false.
 
 use gradiff_graph::{DType, UOp};
+use rustc_hash::FxHashSet;
 
 use crate::bounds::Bounds;
 use crate::lexer::Lexer;
@@ -58,8 +59,8 @@ pub enum Question {
     Before,
     /// True if two nodes have the same op.
     SameOp,
-    /// Number of operands of a chain of the node's op; 17 stands for more than 16, and for a
-    /// chain that contains a part of itself twice.
+    /// Number of operands of a chain of the node's op; 17 stands for more than 16, and for a chain
+    /// that contains a part of itself twice or a value that several nodes use.
     Operands,
     /// True if a node, or each node of a sum, does not depend on a range.
     Free,
@@ -322,7 +323,7 @@ fn ask(question: Question, x: &UOp, y: &UOp, bounds: &mut Bounds) -> Option<i128
         }
         Question::Before => truth(canonical_cmp(x, y).is_lt()),
         Question::SameOp => truth(x.op() == y.op()),
-        Question::Operands => Some(operands(x)),
+        Question::Operands => Some(operands(x, &bounds.shared)),
         Question::IsInt => truth(x.dtype().is_int()),
         Question::IsBool => truth(x.dtype() == DType::Bool),
         Question::Same => truth(x.dtype() == y.dtype()),
@@ -358,7 +359,7 @@ fn ask(question: Question, x: &UOp, y: &UOp, bounds: &mut Bounds) -> Option<i128
     }
 }
 
-fn operands(chain: &UOp) -> i128 {
+fn operands(chain: &UOp, shared: &FxHashSet<UOp>) -> i128 {
     const LIMIT: usize = 17;
     let mut pending: smallvec::SmallVec<[&UOp; LIMIT + 1]> = smallvec::smallvec![chain];
     let mut inner: smallvec::SmallVec<[&UOp; LIMIT + 1]> = smallvec::SmallVec::new();
@@ -366,7 +367,7 @@ fn operands(chain: &UOp) -> i128 {
     while let Some(node) = pending.pop() {
         match node.src() {
             [x, y] if node.op() == chain.op() => {
-                if inner.contains(&node) {
+                if inner.contains(&node) || node != chain && shared.contains(node) {
                     return LIMIT as i128;
                 }
                 inner.push(node);

@@ -16,6 +16,7 @@ use crate::bounds::Bounds;
 use crate::context::Context;
 use crate::rule::Mode;
 use crate::ruleset::RuleSet;
+use crate::shared::shared_values;
 use crate::syntax::ParsedRule;
 
 /// Options of a rewrite.
@@ -90,6 +91,7 @@ const MEMO_CAPACITY: usize = 28;
 /// rules and options give the same result; a node that occurs twice is rewritten once.
 pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> UOp {
     let mut scope = Scope::new(rules, options, trace);
+    scope.bounds.shared = shared_values(root);
     let result = scope.rewrite(root);
     scope.add_counts();
     result
@@ -198,9 +200,9 @@ impl Driver<'_, '_> {
                 Frame::Link(node, rebuilt, target) => {
                     let result = self.result(&target);
                     if rebuilt != node {
-                        self.done.insert(rebuilt, Some(result.clone()));
+                        self.finish(rebuilt, result.clone());
                     }
-                    self.done.insert(node, Some(result));
+                    self.finish(node, result);
                     self.path.pop();
                 }
             }
@@ -239,16 +241,16 @@ impl Driver<'_, '_> {
         let is_same = src.as_slice() == node.src();
         let rebuilt = if is_same { node.clone() } else { node.with_src(src) };
         if !is_same && let Some(Some(result)) = self.done.get(&rebuilt).cloned() {
-            self.done.insert(node, Some(result));
+            self.finish(node, result);
             return;
         }
         match self.step(&rebuilt) {
             Some((next, true)) => {
                 self.path.pop();
                 if !is_same {
-                    self.done.insert(rebuilt, Some(next.clone()));
+                    self.finish(rebuilt, next.clone());
                 }
-                self.done.insert(node, Some(next));
+                self.finish(node, next);
             }
             Some((next, false)) => {
                 stack.push(Frame::Link(node, rebuilt, next.clone()));
@@ -259,11 +261,17 @@ impl Driver<'_, '_> {
                     self.scope.finals.insert(rebuilt.clone());
                 }
                 if !is_same {
-                    self.done.insert(rebuilt.clone(), Some(rebuilt.clone()));
+                    self.finish(rebuilt.clone(), rebuilt.clone());
                 }
-                self.done.insert(node, Some(rebuilt));
+                self.finish(node, rebuilt);
             }
         }
+    }
+
+    /// Records the result of a node.
+    fn finish(&mut self, node: UOp, result: UOp) {
+        self.scope.bounds.replaced(&node, &result);
+        self.done.insert(node, Some(result));
     }
 
     /// The result of the node; itself if it was not rewritten.

@@ -69,7 +69,9 @@ fn number(sum: &Sum, value: i128) -> Sum {
 
 /// `x = s`: the sum itself, if the node is not its canonical form yet.
 fn linear(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
-    if Sum::is_canonical(input.root) {
+    // A shared value that is a sum is one term, which a canonical chain does not show.
+    let is_sum = |(node, _): &(UOp, i128)| node.op() == Op::Add;
+    if !input.sums[0].terms.iter().any(is_sum) && Sum::is_canonical(input.root) {
         return None;
     }
     attempt(&[(*input.sums[0]).clone()], bounds)

@@ -4,6 +4,8 @@
 //! equation is checked, coefficient by coefficient over the integers, before the rule may use it.
 //! So the proof of a rule may take its equations for granted, and the finder is a mere heuristic.
 
+use std::rc::Rc;
+
 use gradiff_graph::{Constant, DType, Op, UOp};
 use smallvec::SmallVec;
 
@@ -14,6 +16,9 @@ use crate::lexer::Lexer;
 use crate::names::{Bindings, Slots, is_constant_name};
 use crate::sum::Sum;
 
+/// Reads a node as a sum.
+type Read = fn(&mut Bounds, &UOp) -> Option<Rc<Sum>>;
+
 /// The equations of a rule.
 #[derive(Clone, Debug)]
 pub struct Given {
@@ -22,6 +27,7 @@ pub struct Given {
     /// The number of the first name that the left side of the rule does not bind.
     pub first: usize,
     find: Find,
+    read: Read,
     /// Slots that the left side binds: the sums to split, and constants.
     sums: SmallVec<[usize; 2]>,
     constants: SmallVec<[usize; 2]>,
@@ -63,6 +69,8 @@ impl Given {
         Ok(Given {
             first,
             find: *find,
+            // Only where a sum gets its canonical form are shared values in it single terms.
+            read: if name == "linear" { Bounds::sum_of_shared } else { Bounds::sum },
             sums,
             constants: (1..first).filter(|slot| is_constant(*slot)).collect(),
             names: (first..slots.count()).map(is_constant).collect(),
@@ -80,7 +88,7 @@ impl Given {
         let (sums, constants) = (SmallVec::new(), SmallVec::new());
         let mut input = Input { root: bindings.node(0)?, sums, constants };
         for slot in &self.sums {
-            input.sums.push(bounds.sum(bindings.node(*slot)?)?);
+            input.sums.push((self.read)(bounds, bindings.node(*slot)?)?);
         }
         for slot in &self.constants {
             input.constants.push(bindings.node(*slot)?.as_int()?);
@@ -101,8 +109,8 @@ impl Given {
         let mut named = self.names.iter().zip(parts);
         named.all(|(is_constant, part)| !is_constant || part.terms.is_empty())
             && self.equations.iter().all(|(left, right)| {
-                let left = exact(&Expr::Slot(*left), bindings, bounds);
-                let right = exact(right, bindings, bounds);
+                let left = exact(&Expr::Slot(*left), self.read, bindings, bounds);
+                let right = exact(right, self.read, bindings, bounds);
                 left.zip(right).is_some_and(|(left, right)| is_equal(&left, &right))
             })
     }
@@ -133,7 +141,8 @@ fn is_equal(left: &Sum, right: &Sum) -> bool {
 }
 
 /// The exact sum of one side of an equation, over the integers; divisions are nodes.
-fn exact(expr: &Expr, bindings: &Bindings<'_>, bounds: &mut Bounds) -> Option<Sum> {
+fn exact(expr: &Expr, read: Read, bindings: &Bindings<'_>, bounds: &mut Bounds) -> Option<Sum> {
+    let mut part = |expr: &Expr| exact(expr, read, bindings, bounds);
     match expr {
         Expr::Int(value) => Some(Sum::of_constant(DType::I64, *value)),
         Expr::Slot(slot) => match bindings.node(*slot) {
@@ -141,14 +150,12 @@ fn exact(expr: &Expr, bindings: &Bindings<'_>, bounds: &mut Bounds) -> Option<Su
             Some(node) if node.op() == Op::Const => {
                 node.as_int().map(|value| Sum::of_constant(node.dtype(), value))
             }
-            Some(node) => bounds.sum(node).map(|sum| (*sum).clone()),
+            Some(node) => read(bounds, node).map(|sum| (*sum).clone()),
             None => bindings.part(*slot).cloned(),
         },
-        Expr::Unary('-', inner) => {
-            combine(&Sum::of_constant(DType::I64, 0), &exact(inner, bindings, bounds)?, -1)
-        }
+        Expr::Unary('-', inner) => combine(&Sum::of_constant(DType::I64, 0), &part(inner)?, -1),
         Expr::Binary(operator, left, right) => {
-            let (left, right) = (exact(left, bindings, bounds)?, exact(right, bindings, bounds)?);
+            let (left, right) = (part(left)?, part(right)?);
             match operator {
                 Operator::Add => combine(&left, &right, 1),
                 Operator::Sub => combine(&left, &right, -1),

@@ -22,6 +22,7 @@ mod reduce;
 mod rule;
 pub mod rules;
 mod ruleset;
+mod shared;
 mod sum;
 pub mod syntax;
 mod threefry;

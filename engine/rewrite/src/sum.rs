@@ -1,6 +1,7 @@
 //! Sums of integers in one form: coefficients of nodes plus a constant, modulo the dtype's width.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// `sum of coefficient * node, + constant`, equal modulo 2^bits to what it was read from.
@@ -15,18 +16,30 @@ pub(crate) struct Sum {
 /// Limit of the terms of a sum: each level of a chain reads all terms below it.
 const TERMS_LIMIT: usize = 32;
 
+/// Limit of the nodes that are read for a sum: a node is read once for each path to it, and
+/// `x + x` doubles these.
+const READS_LIMIT: usize = 16 * TERMS_LIMIT;
+
 impl Sum {
     /// Reads a node of an integer dtype; sums, differences, negations and products with constants
-    /// are opened. `None` if there are more terms than are worth sorting.
+    /// are opened. `None` if there are more terms than are worth sorting, or too many paths to any.
     pub(crate) fn read(uop: &UOp) -> Option<Sum> {
+        Sum::read_around(uop, &FxHashSet::default())
+    }
+
+    /// Reads a node like [`Sum::read`], but opens none of these nodes within it.
+    pub(crate) fn read_around(uop: &UOp, closed: &FxHashSet<UOp>) -> Option<Sum> {
         let mut sum = Sum::of_constant(uop.dtype(), 0);
         let mut pending: SmallVec<[(&UOp, i128); 12]> = SmallVec::new();
         pending.push((uop, 1));
+        let mut reads = 0;
         while let Some((node, factor)) = pending.pop() {
-            if sum.terms.len() + pending.len() > TERMS_LIMIT {
+            reads += 1;
+            if sum.terms.len() + pending.len() > TERMS_LIMIT || reads > READS_LIMIT {
                 return None;
             }
             match (node.op(), node.src()) {
+                _ if node != uop && closed.contains(node) => sum.add(node.clone(), factor),
                 (Op::Const, _) => {
                     let value = node.as_int().unwrap_or_default();
                     sum.constant = sum.centered(sum.constant + sum.centered(value) * factor);
@@ -42,6 +55,11 @@ impl Sum {
             }
         }
         Some(sum)
+    }
+
+    /// The number of the operands of its node.
+    pub(crate) fn operand_count(&self) -> usize {
+        self.terms.len() + usize::from(self.constant != 0)
     }
 
     /// Returns whether reading and building would give this very node: a chain of distinct terms in

@@ -88,6 +88,16 @@ fn expressions_simplify_to_exact_forms() {
     assert_eq!(bounds(&simplify(&parse("(floordiv (add (mul a 40) b) 20)", &names))), (0, 20));
 }
 
+#[test]
+fn bounds_of_a_sum_of_sums_of_one_node_are_found() {
+    let doubled = |sum: UOp, _| UOp::binary(Op::Add, sum.clone(), sum);
+    let n = variable(DType::I32, "n", 0, 1);
+    assert_eq!(bounds(&(0..6).fold(n.clone(), doubled)), (0, 64));
+    // There are 2^60 paths to n, and its factor is 0 modulo 2^32.
+    let (low, high) = bounds(&(0..60).fold(n, doubled));
+    assert!(low <= 0 && 0 <= high, "{low} {high}");
+}
+
 struct Random(u64);
 
 impl Random {

@@ -1,10 +1,11 @@
 //! Pass "fold": constant folding, and removal of identities such as `x * 1`.
 //!
 //! It maps a graph of tensor level to another one with the same bits. So the factor 1 and a
-//! subtracted zero are removed from floats, but an added zero is not: -0.0 + 0.0 is 0.0. Undefined
-//! results are not folded. A copy is removed if its source can be computed on any device, or is on
-//! the same one; an output keeps its device. `Contiguous` is not folded, as it requests a buffer.
-//! Markers for gradients, which do nothing here, are removed.
+//! subtracted zero are removed from floats, but an added zero is not: -0.0 + 0.0 is 0.0. The
+//! reduction of one element is this element. Undefined results are not folded. A copy is removed if
+//! its source can be computed on any device, or is on the same one; an output keeps its device.
+//! `Contiguous` is not folded, as it requests a buffer. Markers for gradients, which do nothing
+//! here, are removed.
 //! Values without elements and reductions over no elements become constants, too, so that later
 //! passes need not handle them.
 
@@ -124,6 +125,11 @@ impl Folder {
     fn unchanged(&self, node: &UOp, src: &[UOp]) -> Option<UOp> {
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
         let op = node.op();
+        if let (Op::ReduceAxis, Arg::Reduce(_, axes)) = (op, node.arg()) {
+            let shape = shape_of(&src[0]);
+            let is_single = axes.iter().all(|axis| shape[*axis as usize] == 1);
+            return is_single.then(|| src[0].clone());
+        }
         if op == Op::Copy {
             let source = src[0].device();
             let is_idle = source.is_none() || source == node.device();

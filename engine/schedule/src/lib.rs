@@ -5,10 +5,10 @@
 //! node the buffer that will hold it, or the constant that it is. Nothing is computed or compiled
 //! here.
 //!
-//! The passes are those of [`PASSES`]: constants are folded; movement ops become views; operands of
-//! large contractions are packed into panels, if that is enabled; the nodes that need a buffer are
-//! chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are
-//! shared. The rules of fusion are in `realize`.
+//! The passes are those of [`PASSES`]: constants are folded; movement ops become views; those of
+//! reductions are moved to their sources; operands of large contractions are packed into panels, if
+//! that is enabled; the nodes that need a buffer are chosen; each of them becomes a kernel tree;
+//! the kernels are ordered; intermediate buffers are shared. The rules of fusion are in `realize`.
 //!
 //! A schedule is for one device. A graph on several is cut into [`Parts`], which are scheduled one
 //! after the other. A `copy` that is scheduled, as all are for an engine that computes everything
@@ -21,6 +21,7 @@ mod memory;
 mod pack;
 mod parts;
 mod pass;
+mod push;
 mod realize;
 mod rows;
 mod split;
@@ -52,7 +53,8 @@ pub struct Options {
     /// True if reductions over the same rows share a kernel, together with the elementwise ops that
     /// combine their results with the rows.
     pub rows: bool,
-    /// True if the threads of a group share a row of such a kernel, which must not be long then.
+    /// True if the threads of a group share a row of such a kernel, which must not be long then. A
+    /// large product of matrices then has a kernel of its own, and few ops of a load are repeated.
     pub shared_rows: bool,
     /// True if long reductions to few elements are divided into two kernels, which sums floats in
     /// another order.

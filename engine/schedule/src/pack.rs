@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::tuning::{
     LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, PRODUCTS,
-    ROWS_GAIN, SCATTERED_STORE,
+    ROWS_GAIN, SCATTERED_STORE, SHORT_ROW,
 };
 use crate::views::base_and_tracker;
 use crate::{Options, shape_of};
@@ -104,7 +104,7 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
 }
 
 /// Returns whether the elements of an operand along these axes are adjacent, in order.
-fn is_contiguous_along(operand: &UOp, axes: &[usize]) -> bool {
+pub(crate) fn is_contiguous_along(operand: &UOp, axes: &[usize]) -> bool {
     let (_, tracker) = base_and_tracker(operand);
     let [view] = tracker.views() else { return false };
     let mut stride = 1;
@@ -164,7 +164,7 @@ struct Contraction {
 }
 
 /// Returns whether an operand has the same elements at all indices of an axis.
-fn is_invariant(operand: &UOp, axis: usize) -> bool {
+pub(crate) fn is_invariant(operand: &UOp, axis: usize) -> bool {
     let (_, tracker) = base_and_tracker(operand);
     let top = tracker.views().last();
     top.is_some_and(|view| {
@@ -184,7 +184,8 @@ fn is_large_contraction(node: &UOp, thresholds: &Thresholds) -> bool {
     product.dtype().is_float() && count.is_some_and(|count| thresholds.pack_products <= count)
 }
 
-/// Returns the best packing of an operand of a large contraction.
+/// Returns the best packing of an operand of a large contraction: of one that is read often, or, if
+/// none is, of one with rows so short that the sums of lanes along them would cost more.
 fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> {
     let Arg::Reduce(_, axes) = reduction.arg() else { return None };
     let product = &reduction.src()[0];
@@ -196,11 +197,16 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
     let outputs: i64 = output_axes().map(|axis| shape[axis]).product();
     let rows: i64 = reduced.iter().map(|axis| shape[*axis]).product();
     let mut best: Option<(i64, Contraction)> = None;
+    let invariant =
+        |y: &UOp| -> Vec<usize> { output_axes().filter(|axis| is_invariant(y, *axis)).collect() };
+    let reuse = |y: &UOp| -> i64 { invariant(y).iter().map(|axis| shape[*axis]).product() };
+    let is_read_often = |y: &UOp| thresholds.pack_reuse <= reuse(y);
+    let is_any_read_often = product.src().iter().any(is_read_often);
     for (operand, y) in product.src().iter().enumerate() {
         let x = &product.src()[1 - operand];
-        let invariant: Vec<usize> = output_axes().filter(|axis| is_invariant(y, *axis)).collect();
-        let reuse: i64 = invariant.iter().map(|axis| shape[*axis]).product();
-        if reuse < thresholds.pack_reuse {
+        let (invariant, reuse) = (invariant(y), reuse(y));
+        let is_short = 1 < reuse && rows <= reuse.saturating_mul(SHORT_ROW);
+        if !(if is_any_read_often { is_read_often(y) } else { is_short }) {
             continue;
         }
         if is_compact(y, &reduced, thresholds.pack_row_bytes) {

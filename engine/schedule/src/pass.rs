@@ -5,7 +5,8 @@ use rustc_hash::FxHashSet;
 
 use crate::views::Viewed;
 use crate::{
-    Error, Item, Options, Schedule, buffer_of, fold, kernels, memory, pack, realize, split, views,
+    Error, Item, Options, Schedule, buffer_of, fold, kernels, memory, pack, push, realize, split,
+    views,
 };
 
 /// A row of [`PASSES`].
@@ -44,6 +45,18 @@ pub const PASSES: &[Pass] = &[
         promise: "movement ops are one View node over their source",
         run: |state, options| {
             state.viewed = views::convert(&state.outputs, options)?;
+            Ok(())
+        },
+        result: |state| state.viewed.outputs.clone(),
+    },
+    Pass {
+        name: "push",
+        promise: "no kernel only moves the result of a reduction that nothing else uses",
+        run: |state, options| {
+            if options.fuse {
+                let used_once = push::used_once(&state.viewed);
+                state.replace(options, |node, new| push::push(node, new, &used_once))?;
+            }
             Ok(())
         },
         result: |state| state.viewed.outputs.clone(),

@@ -3,8 +3,9 @@
 //! A node gets a buffer if
 //! 1. it is an output, `Contiguous` or a `Copy` (see `views`);
 //! 2. a view repeats its elements (expand), unless they are cheaper to compute again, as loaded
-//!    values in a wider type ([`Options::widens_again`] for floats), or are the index of a gather,
-//!    which is used once for each element;
+//!    values in a wider type ([`Options::widens_again`] for floats) or a few ops of one load that
+//!    threads of a group repeat a few times, or are the index of a gather, which is used once for
+//!    each element;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]), or has too many arrays
 //!    ([`Options::arrays_max`]);
@@ -15,7 +16,13 @@
 //!
 //! With [`Options::rows`] a kernel may have several reductions, if all of them are over the same
 //! last axes of one shape. It then computes row by row, and the result of a reduction may be
-//! broadcast along its row (softmax, layer norm, variance). `rows.rs` has the conditions.
+//! broadcast along its row (softmax, layer norm, variance). `rows.rs` has the conditions. If
+//! several kernels use a node that is cheap to compute from a loaded row and one value of this row,
+//! such as the distance from the maximum, the value gets the buffer instead of the node.
+//!
+//! With [`Options::shared_rows`] a large product of matrices shares its kernel with no other
+//! reduction; and a costly value of each row, whose reduction turns out to be in another kernel,
+//! gets a buffer as rule 2 says, so that it is not computed for each element.
 //!
 //! An elementwise node that several kernels use is computed in each of them.
 
@@ -28,6 +35,15 @@ use crate::rows::FusedReductions;
 use crate::tuning::{CHEAP_NODES, MAX_KERNEL_NODES};
 use crate::views::{Viewed, base_and_tracker, constant_under};
 use crate::{Options, size_of};
+
+/// Highest cost of ops that follow a load and are cheaper to repeat than to store, on devices with
+/// groups, and most times that they are repeated.
+const REPEATED_COST: i64 = 4;
+const REPEATS_MAX: i64 = 16;
+/// Highest cost of a node that each of its kernels computes from a row and one value of the row.
+const SHIFTED_COST: i64 = 8;
+/// Lowest cost of a value of each row that is worth a launch if all threads computed it otherwise.
+const ROW_VALUE_COST: i64 = 25;
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
 pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
@@ -65,6 +81,7 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
     let mut chooser = Chooser {
         realized,
         rows: options.longest_row(),
+        shared_rows: options.shared_rows,
         widens_again: options.widens_again,
         arrays_max: options.arrays_max,
         indices,
@@ -86,6 +103,9 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
         if node.op() == Op::ReduceAxis && chooser.kernels.get(node) == Some(&Kernels::Several) {
             chooser.realized.insert(node.clone());
         }
+    }
+    if options.shared_rows {
+        chooser.store_row_values(&viewed.order);
     }
     chooser.limit_arrays(&viewed.order);
     chooser
@@ -166,6 +186,8 @@ struct Chooser {
     realized: FxHashSet<UOp>,
     /// The most elements of a row of a row kernel, if they are enabled.
     rows: Option<i64>,
+    /// [`Options::shared_rows`].
+    shared_rows: bool,
     /// [`Options::widens_again`].
     widens_again: bool,
     /// [`Options::arrays_max`].
@@ -246,8 +268,33 @@ impl Chooser {
         if is_simple_pad(tracker, size_of(base)) || self.is_broadcast(tracker, base) {
             return false;
         }
-        let is_cheap = chain.loads == 0 && chain.nodes <= CHEAP_NODES || self.is_widened_load(base);
+        let is_cheap = chain.loads == 0 && chain.nodes <= CHEAP_NODES
+            || self.is_widened_load(base)
+            || self.is_repeated(tracker, base);
         size_of(base) < tracker.size() && !is_cheap
+    }
+
+    /// Returns whether threads of a group repeat few ops that follow a load a few times, as in a
+    /// padded pool: a buffer would take more time.
+    fn is_repeated(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
+        self.shared_rows
+            && self.source_chain(base).loads <= 1
+            && tracker.size() <= size_of(base).saturating_mul(REPEATS_MAX)
+            && !self.reductions.contains_key(base)
+            && self.cost(base) <= REPEATED_COST
+    }
+
+    /// Returns the cost of an element of a node, in additions, down to what is loaded.
+    fn cost(&self, node: &UOp) -> i64 {
+        let (mut seen, mut pending) = (FxHashSet::default(), vec![node.clone()]);
+        let mut cost = 0;
+        while let Some(next) = pending.pop() {
+            if !self.realized.contains(&next) && seen.insert(next.clone()) {
+                cost += next.op().row().cost;
+                pending.extend(next.src().iter().cloned());
+            }
+        }
+        cost
     }
 
     /// Returns whether a node is nothing but a loaded integer in the widest type, that of indices,
@@ -396,7 +443,7 @@ impl Chooser {
     }
 
     /// Applies rule 5 to a node. Ends the chains of those sources in whose chains `node` cannot be,
-    /// and its own chain at `node` if several kernels use it.
+    /// and its own chain if several kernels use it: at `node`, or at the value of each row below.
     fn end_reductions(&mut self, node: &UOp) {
         let (reductions, ended) = self.fused_reductions(node);
         ended.iter().for_each(|src| self.end_chain(src));
@@ -404,8 +451,96 @@ impl Chooser {
         self.reductions.insert(node.clone(), reductions);
         let is_shared = self.kernels.get(node) == Some(&Kernels::Several);
         if is_shared && self.user_counts.get(node) != Some(&1) {
-            self.end_chain(node);
+            match self.row_value(node) {
+                Some((view, above)) => {
+                    self.end_chain(&view);
+                    for fused in above.iter().filter(|node| !self.realized.contains(*node)) {
+                        self.reductions.remove(fused);
+                    }
+                }
+                None => self.end_chain(node),
+            }
         }
+    }
+
+    /// Returns the view of the only value of each row that a node is computed from, and the nodes
+    /// above it; `None` if the node is costly to compute from this value, or from more bytes than
+    /// it has.
+    fn row_value(&self, node: &UOp) -> Option<(UOp, FxHashSet<UOp>)> {
+        let (mut seen, mut pending) = (FxHashSet::default(), vec![node.clone()]);
+        let (mut cost, mut loaded_bytes) = (0, 0);
+        let mut value: Option<UOp> = None;
+        while let Some(next) = pending.pop() {
+            if !seen.insert(next.clone()) {
+                continue;
+            }
+            if next.op() == Op::Buffer || self.realized.contains(&next) {
+                let is_full = size_of(node) <= size_of(&next);
+                loaded_bytes += if is_full { next.dtype().size_bytes() } else { 0 };
+                continue;
+            }
+            match (next.op(), next.arg(), next.src()) {
+                (Op::View, Arg::View(tracker), [base])
+                    if self.is_fused(base) && self.is_broadcast(tracker, base) =>
+                {
+                    if value.as_ref().is_some_and(|known| known.src()[0] != *base) {
+                        return None;
+                    }
+                    value = Some(next.clone());
+                    continue;
+                }
+                (Op::ReduceAxis, ..) => return None,
+                _ => cost += next.op().row().cost,
+            }
+            if SHIFTED_COST < cost {
+                return None;
+            }
+            pending.extend(next.src().iter().cloned());
+        }
+        let view = value.filter(|_| loaded_bytes <= node.dtype().size_bytes())?;
+        Some((view, seen))
+    }
+
+    /// Gives buffers to costly values of rows whose reduction is in another kernel by now, so that
+    /// they need not be in the kernel that broadcasts them (rule 2).
+    fn store_row_values(&mut self, order: &[UOp]) {
+        let repeated = self.computed_in_loops(order);
+        self.reductions.clear();
+        for node in order {
+            if let (Op::View, Arg::View(tracker)) = (node.op(), node.arg()) {
+                let base = &node.src()[0];
+                if repeated.contains(node)
+                    && self.is_fused(base)
+                    && !self.indices.contains(node)
+                    && !self.reductions.contains_key(base)
+                    && self.must_realize(tracker, base)
+                    && ROW_VALUE_COST <= self.cost(base)
+                {
+                    self.realized.insert(base.clone());
+                }
+            }
+            let chain = self.chain_of(node);
+            self.chains.insert(node.clone(), chain);
+            if let Some(reductions) = self.fused_reductions(node).0 {
+                self.reductions.insert(node.clone(), reductions);
+            }
+        }
+    }
+
+    /// Returns the nodes that kernels compute for each element: all but those of which a gather
+    /// takes a single element of each row.
+    fn computed_in_loops(&self, order: &[UOp]) -> FxHashSet<UOp> {
+        let gathers = order.iter().filter(|node| index_of_gather(node).is_some());
+        let choices: FxHashSet<&UOp> = gathers.map(|gather| &gather.src()[0]).collect();
+        let mut computed = FxHashSet::default();
+        for user in order.iter().rev() {
+            if self.realized.contains(user) || computed.contains(user) {
+                // The last source of a choice is the value of which the gather takes elements.
+                let count = if choices.contains(user) { 2 } else { user.src().len() };
+                computed.extend(user.src()[..count].iter().cloned());
+            }
+        }
+        computed
     }
 
     /// Returns the reductions that are fused with a node, if there are any, and the sources at
@@ -417,6 +552,7 @@ impl Chooser {
             let next = match (node.op(), node.arg()) {
                 (Op::View, Arg::View(tracker)) => below.viewed(tracker, self.rows),
                 (Op::ReduceAxis, _) => below.reduced_by(node, self.rows),
+                _ if self.shared_rows && below.would_share_product(fused.as_ref()) => None,
                 _ => below.union(fused.as_ref(), self.rows),
             };
             match next {

@@ -29,6 +29,9 @@ pub(crate) const PRODUCTS: i64 = 32;
 /// Fewest elements of the other operand, in terms of those of a copy that makes an operand of dot
 /// products contiguous.
 pub(crate) const ROWS_GAIN: i64 = 3;
+/// Most summands of a row, in terms of the reads of each packed element, that are worth packing
+/// though the reads are few.
+pub(crate) const SHORT_ROW: i64 = 3;
 /// Most elements of the output of the first of two kernels that a long reduction is divided into: a
 /// few groups for each multiprocessor of a large device.
 pub(crate) const GROUPS: i64 = 1024;

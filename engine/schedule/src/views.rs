@@ -96,10 +96,7 @@ impl Converter {
                 self.forced.insert(copy.clone());
                 Ok(copy)
             }
-            Op::ReduceAxis => match node.arg() {
-                Arg::Reduce(_, axes) if axes.is_empty() => Ok(source(0)),
-                _ => Ok(node.with_src([source(0)])),
-            },
+            Op::ReduceAxis => Ok(node.with_src([source(0)])),
             Op::View => match node.arg() {
                 Arg::View(tracker) => {
                     let (base, below) = base_and_tracker(&source(0));

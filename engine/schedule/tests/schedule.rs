@@ -10,7 +10,7 @@ use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Buffer, DType, Op, Placement, UOp};
 use gradiff_schedule::{Error, Options, PASSES, Parts, constant_of, schedule, stages};
 
-const ALL: [Options; 9] = [
+const ALL: [Options; 10] = [
     options(true, true, false, false),
     options(true, false, false, false),
     options(false, true, false, false),
@@ -20,7 +20,12 @@ const ALL: [Options; 9] = [
     PACKED,
     SPLIT,
     FEW_ARRAYS,
+    GROUPS,
 ];
+
+/// Fuses as for a device with groups.
+const GROUPS: Options =
+    Options { shared_rows: true, widens_again: true, ..options(true, true, false, true) };
 
 /// Kernels of few arrays.
 const FEW_ARRAYS: Options = Options { arrays_max: 4, ..options(true, true, false, true) };
@@ -77,7 +82,7 @@ fn check_values(name: &str, outputs: &[UOp]) -> usize {
     }
     let stages = stages(outputs, &Options::default()).unwrap();
     assert!(stages.iter().map(|stage| stage.0).eq(PASSES.iter().map(|pass| pass.name)));
-    for (stage, graphs) in &stages[..3] {
+    for (stage, graphs) in &stages[..4] {
         let values: Vec<_> = graphs.iter().map(|graph| evaluate_graph(graph, &data)).collect();
         assert_eq!(values, expected, "{name}: values after {stage}");
     }
@@ -102,6 +107,22 @@ fn scaled(x: &UOp, axis: i64) -> UOp {
 
 fn f32s(shape: &[i64]) -> UOp {
     input(DType::F32, shape)
+}
+
+/// The product of two matrices.
+fn product(x: &UOp, y: &UOp) -> UOp {
+    let [rows, size] = *x.shape().unwrap() else { panic!("a matrix") };
+    let columns = y.shape().unwrap()[1];
+    let full = [rows, columns, size];
+    let x = expand(&reshape(x, &[rows, 1, size]), &full);
+    let y = expand(&reshape(&permute(y, &[1, 0]), &[1, columns, size]), &full);
+    reshape(&reduce(Op::Add, &binary(Op::Mul, &x, &y), &[2]), &[rows, columns])
+}
+
+/// Returns the number of kernels, which may have several reductions each.
+fn kernels_of_rows(outputs: &[UOp], shared_rows: bool) -> usize {
+    let options = Options { rows: true, shared_rows, ..Options::default() };
+    schedule(outputs, &options).unwrap().items.len()
 }
 
 /// Repeats the last axis, of size 1, to 4.
@@ -479,6 +500,134 @@ fn reductions_of_the_same_rows_share_a_kernel() {
 }
 
 #[test]
+fn reduction_of_single_elements_takes_no_kernel() {
+    let a = f32s(&[4, 1, 4]);
+    for op in [Op::Add, Op::Mul, Op::Max] {
+        check("alone", &[reduce(op, &a, &[1])], 0);
+    }
+    check("with another axis", &[reduce(Op::Add, &a, &[1, 2])], 1);
+    let sum = reduce(Op::Add, &add(&a, 1), &[1]);
+    check("reduced again", &[reduce(Op::Max, &sum, &[2])], 1);
+}
+
+#[test]
+fn views_of_a_reduction_are_of_its_source() {
+    let c = product(&f32s(&[3, 4]), &f32s(&[4, 2]));
+    let turned = permute(&c, &[1, 0]);
+    check("transposed", &[add(&turned, 1)], 1);
+    check("an output", std::slice::from_ref(&turned), 1);
+    check("flipped", &[add(&flip(&c, &[0]), 1)], 1);
+    check("shrunk, flipped", &[add(&flip(&shrink(&turned, &[(0, 2), (1, 3)]), &[0, 1]), 1)], 1);
+    let row = shrink(&c, &[(1, 2), (0, 2)]);
+    check("a row", &[add(&reshape(&row, &[2]), 1)], 1);
+    let half = cast(&add(&c, 1), DType::F16);
+    check("after elementwise ops", &[add(&permute(&half, &[1, 0]), 1)], 1);
+    let largest = reduce(Op::Max, &f32s(&[2, 3, 4]), &[2]);
+    check("shrunk maximum", &[add(&shrink(&largest, &[(0, 2), (1, 3), (0, 1)]), 1)], 1);
+    check("transposed maximum", &[add(&permute(&largest, &[1, 0, 2]), 1)], 2);
+    check("flipped maximum", &[add(&flip(&largest, &[1]), 1)], 2);
+    check("used twice", &[add(&turned, 1), add(&c, 2)], 3);
+    check("in a buffer", &[add(&permute(&contiguous(&c), &[1, 0]), 1)], 2);
+    check("padded", &[add(&pad(&turned, &[(1, 0), (0, 1)]), 1)], 2);
+    check("repeated", &[add(&expand(&reshape(&turned, &[2, 1, 3]), &[2, 4, 3]), 1)], 2);
+}
+
+#[test]
+fn reduction_with_a_value_of_its_rows_is_not_moved() {
+    let a = f32s(&[3, 4]);
+    let shifted = binary(Op::Sub, &a, &expand(&reduce(Op::Max, &a, &[1]), &[3, 4]));
+    let outputs = [add(&shrink(&reduce(Op::Add, &shifted, &[1]), &[(1, 3), (0, 1)]), 1)];
+    check_rows("a part of the sums", &outputs, 2);
+    let options = Options { rows: true, ..Options::default() };
+    let items = schedule(&outputs, &options).unwrap().items;
+    let nodes = items[0].ast.toposort();
+    assert_eq!(nodes.iter().filter(|node| node.op() == Op::ReduceAxis).count(), 2);
+}
+
+#[test]
+fn large_products_have_a_kernel_each_on_devices_with_groups() {
+    let kernels = |output: UOp| {
+        [false, true].map(|shared| kernels_of_rows(std::slice::from_ref(&output), shared))
+    };
+    let matrix = |rows: i64| product(&f32s(&[rows, 128]), &f32s(&[128, 128]));
+    assert_eq!(kernels(binary(Op::Add, &matrix(64), &matrix(64))), [1, 2]);
+    assert_eq!(kernels(binary(Op::Mul, &unary(Op::Neg, &matrix(64)), &matrix(64))), [1, 2]);
+    // Small ones do not pay for a launch.
+    assert_eq!(kernels(binary(Op::Add, &matrix(32), &matrix(32))), [1, 1]);
+    // Weights that are read once, row by row, or column by column.
+    let row = |weights: &UOp| product(&f32s(&[1, 1024]), weights);
+    let [rows, columns] = [(); 2].map(|()| f32s(&[1024, 1024]));
+    let rows = permute(&rows, &[1, 0]);
+    assert_eq!(kernels(binary(Op::Add, &row(&rows), &row(&rows))), [1, 1]);
+    assert_eq!(kernels(binary(Op::Add, &row(&columns), &row(&rows))), [1, 2]);
+}
+
+#[test]
+fn value_of_each_row_is_stored_rather_than_the_row() {
+    let (a, b) = (f32s(&[3, 4]), f32s(&[3, 4]));
+    let wide = |x: &UOp| expand(x, &[3, 4]);
+    let [sum, largest] = [Op::Add, Op::Max].map(|op| reduce(op, &a, &[1]));
+    let shifted = binary(Op::Sub, &a, &wide(&largest));
+    // The number of kernels, and the size of what they share.
+    let shared = |node: &UOp| {
+        let outputs = [cast(node, DType::F64), cast(node, DType::I32)];
+        check_values("shared", &outputs);
+        let options = Options { rows: true, ..Options::default() };
+        let items = schedule(&outputs, &options).unwrap().items;
+        (items.len(), items[0].buffers[0].size_elements())
+    };
+    assert_eq!(shared(&shifted), (3, 3));
+    let scaled = wide(&binary(Op::Mul, &sum, &like(&sum, 3)));
+    assert_eq!(shared(&binary(Op::Sub, &a, &scaled)), (3, 3));
+    // Not if that takes much time, two rows, two values, or more bytes.
+    assert_eq!(shared(&unary(Op::Exp2, &shifted)), (3, 12));
+    assert_eq!(shared(&binary(Op::Mul, &shifted, &b)), (3, 12));
+    assert_eq!(shared(&binary(Op::Mul, &shifted, &wide(&sum))), (3, 12));
+    assert_eq!(shared(&binary(Op::CmpLt, &a, &wide(&largest))), (3, 12));
+}
+
+#[test]
+fn costly_values_of_rows_of_another_kernel_are_computed_once() {
+    let (x, y) = (f32s(&[3, 4]), f32s(&[3, 4]));
+    let wide = |value: &UOp| expand(value, &[3, 4]);
+    let sum = reduce(Op::Add, &x, &[1]);
+    let columns = reduce(Op::Max, &binary(Op::Mul, &y, &wide(&sum)), &[0]);
+    let scaled = |op: Op| binary(Op::Mul, &x, &wide(&unary(op, &sum)));
+    let kernels = |outputs: &[UOp]| [false, true].map(|shared| kernels_of_rows(outputs, shared));
+    let costly = [scaled(Op::Exp2), columns.clone()];
+    check_values("costly", &costly);
+    assert_eq!(kernels(&costly), [3, 4]);
+    assert_eq!(kernels(&[scaled(Op::Sqrt), columns.clone()]), [3, 3]);
+    // The sum is in the same kernel.
+    assert_eq!(kernels(&[scaled(Op::Exp2)]), [1, 1]);
+    // A gather computes the value once for each row.
+    let counter = UOp::new(Op::Iota, DType::I32, [], Arg::Int(4));
+    let counter = wide(&reshape(&counter, &[1, 4]));
+    let is_elsewhere = binary(Op::CmpNe, &wide(&input(DType::I32, &[3, 1])), &counter);
+    let value = scaled(Op::Exp2);
+    let chosen = UOp::select(is_elsewhere, like(&value, 0), value);
+    let taken = [reduce(Op::Add, &chosen, &[1]), columns];
+    check_values("gathered", &taken);
+    assert_eq!(kernels(&taken), [3, 3]);
+}
+
+#[test]
+fn few_ops_of_a_load_are_repeated_on_devices_with_groups() {
+    let kernels = |output: UOp| {
+        [false, true].map(|shared| kernels_of_rows(std::slice::from_ref(&output), shared))
+    };
+    let repeated = |x: &UOp, count: i64| add(&expand(x, &[4, 4, count]), 1);
+    let a = f32s(&[4, 4, 1]);
+    let relu = binary(Op::Max, &a, &like(&a, 0));
+    check_values("repeated", &[repeated(&relu, 2)]);
+    assert_eq!(kernels(repeated(&relu, 16)), [2, 1]);
+    assert_eq!(kernels(repeated(&relu, 17)), [2, 2]);
+    assert_eq!(kernels(repeated(&unary(Op::Exp2, &a), 2)), [2, 2]);
+    assert_eq!(kernels(repeated(&binary(Op::Add, &a, &f32s(&[4, 4, 1])), 2)), [2, 2]);
+    assert_eq!(kernels(repeated(&reduce(Op::Add, &f32s(&[4, 4, 3]), &[2]), 2)), [2, 2]);
+}
+
+#[test]
 fn reduce_is_stored_before_a_widening_cast() {
     let a = input(DType::F16, &[4, 4]);
     let narrow = cast(&reduce(Op::Add, &cast(&a, DType::F32), &[1]), DType::F16);
@@ -609,6 +758,30 @@ fn halves_are_widened_again_where_they_are_repeated() {
     let sum = reduce(Op::Add, &binary(Op::Mul, &doubled, &columns), &[2]);
     check_values("product", std::slice::from_ref(&sum));
     assert_eq!((kernels(&sum, false), kernels(&sum, true)), (3, 2));
+}
+
+#[test]
+fn reduction_of_a_size_without_divisors_is_split() {
+    let sizes = |output: &UOp| -> Vec<i64> {
+        check_values("split", std::slice::from_ref(output));
+        let items = schedule(std::slice::from_ref(output), &SPLIT).unwrap().items;
+        let mut sizes: Vec<i64> =
+            items.iter().map(|item| item.buffers[0].size_elements()).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    let x = f32s(&[2053]);
+    let odd = input(DType::I32, &[2053]);
+    let odd = add(&binary(Op::Mul, &odd, &like(&odd, 2)), 1);
+    // 684 blocks of 3 elements, and a last element.
+    assert_eq!(sizes(&reduce(Op::Add, &x, &[0])), [1, 1, 684]);
+    assert_eq!(sizes(&reduce(Op::Max, &add(&x, -9), &[0])), [1, 1, 684]);
+    assert_eq!(sizes(&reduce(Op::Mul, &odd, &[0])), [1, 1, 684]);
+    // Of three sums, 206 blocks of 5 rows, and a last row.
+    assert_eq!(sizes(&reduce(Op::Add, &f32s(&[3, 1031, 2]), &[1, 2])), [3, 3, 3 * 206]);
+    // The only divisor gives four blocks, which would leave a device idle.
+    assert_eq!(sizes(&reduce(Op::Add, &f32s(&[4 * 1031]), &[0])), [1, 1, 687]);
+    assert_eq!(sizes(&reduce(Op::Add, &f32s(&[4096]), &[0])), [1, 1024]);
 }
 
 #[test]

@@ -9,6 +9,10 @@ use crate::dim::{Mask, Sizes, add_product, max, min, zeros};
 use crate::view::{Span, count};
 use crate::{Dim, View};
 
+/// Limit of the number of times that a merge narrows the upper view, each time one level deeper in
+/// the recursion. Two are nearly always enough; views that need more are not merged.
+const NARROWINGS_LIMIT: usize = 8;
+
 /// The axes of the outer view in terms of the axes of the base.
 pub(crate) struct Projection<D> {
     /// The index on each base axis of the outer view's first element.
@@ -202,6 +206,11 @@ impl<D: Dim> View<D> {
     /// Merges `self` with `base`, whose row-major elements `self` reads; `None` if there is no such
     /// view, or none was found.
     pub fn merge(&self, base: &View<D>) -> Option<View<D>> {
+        self.merge_within(base, NARROWINGS_LIMIT)
+    }
+
+    /// Does what [`View::merge`] does, and narrows the upper view at most `narrowings` times.
+    fn merge_within(&self, base: &View<D>, narrowings: usize) -> Option<View<D>> {
         if base.contiguous || self.is_empty() || self.is_padding() {
             return Some(self.clone());
         }
@@ -221,15 +230,15 @@ impl<D: Dim> View<D> {
             return self
                 .shrink(mask)
                 .ok()?
-                .merge(base)?
+                .merge_within(base, narrowings)?
                 .pad(&padding_around(mask, &self.shape)?)
                 .ok();
         }
-        self.project(base, &self.offset)
+        self.project(base, &self.offset, narrowings)
     }
 
     /// Merges an unmasked view whose first element is element `first` of the base.
-    fn project(&self, base: &View<D>, first: &D) -> Option<View<D>> {
+    fn project(&self, base: &View<D>, first: &D, narrowings: usize) -> Option<View<D>> {
         let projection = Projection::new(&base.shape, first, &self.strides)?;
         let groups = projection.groups(&base.shape, &self.shape);
         if groups.iter().any(|group| !group.is_closed) {
@@ -239,16 +248,17 @@ impl<D: Dim> View<D> {
             let merged = base.merged_shape(&groups)?;
             // The recursion ends, since the number of axes decreases.
             return match base.reshape(&merged).ok()? {
-                Some(base) => self.project(&base, first),
+                Some(base) => self.project(&base, first, narrowings),
                 None => {
                     let projection = Projection::new(&merged, first, &self.strides)?;
-                    self.narrowed(&projection, &base.hull(&groups)?)?.merge(base)
+                    let narrowed = self.narrowed(&projection, &base.hull(&groups)?)?;
+                    narrowed.merge_within(base, narrowings.checked_sub(1)?)
                 }
             };
         }
         if let Some(mask) = base.mask() {
             if let Some(narrowed) = self.narrowed(&projection, mask) {
-                return narrowed.merge(base);
+                return narrowed.merge_within(base, narrowings.checked_sub(1)?);
             }
             if !self.all_inside(mask, &projection) {
                 return None;
@@ -267,7 +277,7 @@ impl<D: Dim> View<D> {
     }
 
     /// Masks `self` to the elements that can be real if the base has this mask; `None` if these are
-    /// all. Repeating it ends, since the number of real elements decreases.
+    /// all.
     fn narrowed(&self, projection: &Projection<D>, mask: &[(D, D)]) -> Option<View<D>> {
         let visible = projection.visible(mask, &self.shape)?;
         if visible.iter().zip(&self.shape).all(|((begin, end), size)| begin.is(0) && end == size) {

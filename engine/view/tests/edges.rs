@@ -233,3 +233,38 @@ fn highest_index_leaves_room_for_its_size() {
     let last = ShapeTracker::from_views(&[last]).expect("one view");
     assert_eq!(last.real_size(), i64::MAX);
 }
+
+/// A small block off the diagonal of a padded matrix, read by overlapping windows of the diagonal:
+/// all elements are padding, but each narrowing of the windows shows only a few of them.
+#[test]
+fn merges_that_narrow_slowly_end_early() {
+    const SIZE: i64 = 1 << 20;
+    let windows = |count: i64| -> Result<ShapeTracker, Error> {
+        let first = count - 1;
+        let block = tracker(&[2, 2])
+            .pad(&[(first, SIZE - first - 2), (first - 2, SIZE - first)])?
+            .reshape(&[SIZE * SIZE])?;
+        let diagonal = block
+            .shrink(&[(0, SIZE * SIZE - 1)])?
+            .reshape(&[SIZE - 1, SIZE + 1])?
+            .shrink(&[(0, SIZE - 1), (0, 1)])?
+            .reshape(&[1, SIZE - 1])?;
+        diagonal
+            .expand(&[count + 1, SIZE - 1])?
+            .reshape(&[(count + 1) * (SIZE - 1)])?
+            .shrink(&[(0, count * SIZE)])?
+            .reshape(&[count, SIZE])?
+            .shrink(&[(0, count), (0, count)])
+    };
+    let check = move || {
+        let count = SIZE / 2 - 1;
+        let windows = windows(count).expect("the movements are legal");
+        let simple = windows.simplify();
+        assert_eq!(simple.shape(), [count, count]);
+        for index in [[0, 0], [0, count - 1], [count - 1, 0], [count / 2, count / 2]] {
+            assert_eq!(simple.locate(&index), windows.locate(&index), "{index:?}");
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(check);
+    thread.expect("a thread starts").join().expect("the check passes");
+}

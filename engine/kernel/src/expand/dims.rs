@@ -2,6 +2,8 @@
 
 use gradiff_graph::{Arg, Axis, AxisKind, Instruction, Linear, Op};
 
+use crate::free::MAX_RANGES;
+
 /// A range that is expanded.
 pub(super) struct Dim {
     /// The position of its `Range`.
@@ -14,7 +16,9 @@ pub(super) struct Dim {
     pub(super) kind: AxisKind,
 }
 
-/// The ranges that are expanded, one bit each, and where they are open.
+/// The ranges that are expanded, one bit each, and where they are open. A range that several
+/// reductions or stores run over is opened in each of them, so there may be more than bits; those
+/// after the first [`MAX_RANGES`] remain loops.
 pub(super) struct Dims<'a> {
     pub(super) linear: &'a Linear,
     pub(super) ranges: Vec<Dim>,
@@ -34,7 +38,7 @@ impl<'a> Dims<'a> {
         let (mut inside, mut outside) = (0u64, 0u64);
         for (position, uop) in linear.uops.iter().enumerate() {
             match (uop.op, expanded(linear, uop)) {
-                (Op::Range, Some((count, kind))) => {
+                (Op::Range, Some((count, kind))) if ranges.len() < MAX_RANGES => {
                     open.push((inside, outside, Some(ranges.len())));
                     around.push(inside);
                     around_loop.push(outside);
@@ -43,7 +47,7 @@ impl<'a> Dims<'a> {
                     ranges.push(Dim { start: position, end: position, count, kind });
                     continue;
                 }
-                (Op::Range, None) => {
+                (Op::Range, _) => {
                     open.push((inside, outside, None));
                     outside = inside;
                 }

@@ -6,6 +6,8 @@
 //! another range of a tile: its rows. A value stored there is then required as a vector along the
 //! rows for each lane, and so are its sources, back to those that are computed along the lanes.
 
+use std::cell::OnceCell;
+
 use gradiff_graph::target::Vectors;
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
 
@@ -60,7 +62,14 @@ impl Lanes {
         };
         of_kind(AxisKind::Vector).next()?;
         let intervals = known::intervals(&dims.linear.uops);
-        let candidate = |bit| Candidate { dims, varies, intervals: &intervals, bit, vectors };
+        let candidate = |bit| Candidate {
+            dims,
+            varies,
+            intervals: &intervals,
+            bit,
+            vectors,
+            multiples: OnceCell::new(),
+        };
         let rows_of = |bit: usize| {
             let gain = |row: &usize| candidate(bit).row_stores(&candidate(*row));
             of_kind(AxisKind::Upcast).filter(|row| 0 < gain(row)).max_by_key(gain)
@@ -113,6 +122,8 @@ struct Candidate<'a> {
     intervals: &'a [Option<(i128, i128)>],
     bit: usize,
     vectors: Vectors,
+    /// For each uop whether it is a multiple of the number of lanes, if that was asked for.
+    multiples: OnceCell<Vec<bool>>,
 }
 
 impl Candidate<'_> {
@@ -166,11 +177,10 @@ impl Candidate<'_> {
         let index = &self.uops()[access.src[0] as usize];
         let dtype = index.dtype;
         let has_same_gate = index.src.get(2).is_none_or(|gate| !self.varies(*gate));
-        let is_aligned = !self.vectors.aligned || self.is_multiple(index.src[1], self.count());
         self.is_supported(dtype)
             && has_same_gate
             && self.stride(index.src[1]) == Some(1)
-            && is_aligned
+            && (!self.vectors.aligned || self.is_multiple(index.src[1]))
     }
 
     /// Returns whether a load of all lanes is one of vectors whose lanes are permuted.
@@ -182,7 +192,7 @@ impl Candidate<'_> {
             address().src.get(2).is_none_or(|gate| !candidate.varies(*gate))
         };
         let is_between = |bit: usize| {
-            let between = Candidate { bit, ..*self };
+            let between = Candidate { bit, multiples: OnceCell::new(), ..*self };
             bit != self.bit && stride(&between) == Some(1) && has_same_gate(&between)
         };
         self.vectors.may_interleave()
@@ -234,29 +244,36 @@ impl Candidate<'_> {
         }
     }
 
-    /// Returns whether an integer at lane 0 is a multiple of a number for all other counters.
-    fn is_multiple(&self, position: u32, of: i64) -> bool {
-        let uop = &self.uops()[position as usize];
-        if position as usize == self.dims.ranges[self.bit].start {
-            return true;
+    /// Returns whether an integer at lane 0 is a multiple of the number of lanes for all other
+    /// counters.
+    fn is_multiple(&self, position: u32) -> bool {
+        self.multiples.get_or_init(|| self.find_multiples())[position as usize]
+    }
+
+    /// Returns for each uop whether it is such a multiple. Wrapping keeps the divisibility by
+    /// powers of two, which all lane counts are. Types other than integers are not multiples of
+    /// anything.
+    fn find_multiples(&self) -> Vec<bool> {
+        let mut multiples: Vec<bool> = Vec::with_capacity(self.uops().len());
+        for (position, uop) in self.uops().iter().enumerate() {
+            let is_multiple = |source: usize| multiples[uop.src[source] as usize];
+            let divides = |number: i64| number % self.count() == 0;
+            let is_int = uop.dtype.is_int();
+            let is_found = match uop.op {
+                _ if position == self.dims.ranges[self.bit].start => true,
+                Op::Const if is_int => self.constant(position as u32).is_some_and(divides),
+                Op::Add | Op::Sub if is_int => is_multiple(0) && is_multiple(1),
+                Op::Mul if is_int => is_multiple(0) || is_multiple(1),
+                Op::Shl if is_int => {
+                    let shift = self.constant(uop.src[1]).filter(|shift| (0..31).contains(shift));
+                    is_multiple(0) || shift.is_some_and(|shift| divides(1 << shift))
+                }
+                Op::Cast if is_int => is_multiple(0),
+                _ => false,
+            };
+            multiples.push(is_found);
         }
-        // Wrapping keeps the divisibility by powers of two, which all lane counts are. Other types
-        // are not multiples of anything.
-        if !uop.dtype.is_int() {
-            return false;
-        }
-        let is_multiple = |source: usize| self.is_multiple(uop.src[source], of);
-        match uop.op {
-            Op::Const => self.constant(position).is_some_and(|value| value % of == 0),
-            Op::Add | Op::Sub => is_multiple(0) && is_multiple(1),
-            Op::Mul => is_multiple(0) || is_multiple(1),
-            Op::Shl => {
-                let shift = self.constant(uop.src[1]).filter(|shift| (0..31).contains(shift));
-                is_multiple(0) || shift.is_some_and(|shift| (1i64 << shift) % of == 0)
-            }
-            Op::Cast => is_multiple(0),
-            _ => false,
-        }
+        multiples
     }
 
     /// Returns whether the vector of a uop along the lanes is one uop.

@@ -4,7 +4,7 @@
 //! for each iteration before the next uop, so that the loops inside are shared (unroll and jam).
 //! The iterations of an `unroll` range follow one another, as in a loop, so that sums keep their
 //! order. Invariant uops are emitted once. Gates and choices that an iteration decides are folded,
-//! and dead uops are removed.
+//! and dead uops are removed. Ranges beyond the first 64 in the kernel remain loops.
 //!
 //! A `vector` range is an upcast one whose iterations are the lanes of vectors (`lanes`): a uop
 //! that varies along it is one vector uop, if the target supports that. Vectors are gathered from

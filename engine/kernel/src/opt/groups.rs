@@ -15,7 +15,7 @@ use super::tuning::TWICE_DIVIDED_MIN;
 use crate::Error;
 use crate::context::Context;
 use crate::free::Free;
-use crate::nodes::{map_nodes, range, reduce_arg};
+use crate::nodes::{gated_address, map_nodes, range, reduce_arg};
 
 /// Maps a kernel to thread groups; kernels with several stores are not launched as groups.
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -100,13 +100,7 @@ fn reduce_in_local_memory(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
 /// Adds a gate to a store.
 fn gated(store: &UOp, gate: Option<&UOp>) -> UOp {
     let Some(gate) = gate else { return store.clone() };
-    let index = &store.src()[0];
-    let gate = match index.src().get(2) {
-        Some(before) => UOp::binary(Op::And, before.clone(), gate.clone()),
-        None => gate.clone(),
-    };
-    let index = index.with_src([index.src()[0].clone(), index.src()[1].clone(), gate]);
-    store.with_src([index, store.src()[1].clone()])
+    store.with_src([gated_address(&store.src()[0], gate), store.src()[1].clone()])
 }
 
 /// Divides reductions among the threads of a group.

@@ -80,6 +80,10 @@ fn check_cut(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Resu
     ensure((1..size).contains(&at), || format!("{at} is not between 1 and {}", size - 1))?;
     if is_reduced {
         check_reordering(opt, setting)?;
+        let uops = loops.reduced_uops(info);
+        ensure(uops <= UOPS_MAX, || {
+            format!("{uops} uops in its reductions, at most {UOPS_MAX} can be copied")
+        })?;
         return loops.check_loop_count(1);
     }
     ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;

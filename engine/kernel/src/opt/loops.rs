@@ -65,7 +65,8 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
 }
 
 /// Estimates the number of uops for the stored values, by the set of loops that they vary in.
-/// Indices and gates do not count: few are left after unrolling.
+/// Indices and gates do not count: few are left after unrolling. A reduction counts if nothing is
+/// computed for it: with an op for each element, it is at most twice as many.
 fn uop_counts(free: &Free) -> Vec<(u64, i64)> {
     let mut values: FxHashSet<&UOp> = FxHashSet::default();
     let mut counts: FxHashMap<u64, i64> = FxHashMap::default();
@@ -73,7 +74,13 @@ fn uop_counts(free: &Free) -> Vec<(u64, i64)> {
         match node.op() {
             Op::Store => values.extend(&node.src()[1..2]),
             _ if !values.contains(node) => {}
-            Op::Reduce => values.extend(&node.src()[..1]),
+            Op::Reduce => {
+                let value = &node.src()[0];
+                values.insert(value);
+                if !value.op().is_elementwise() {
+                    *counts.entry(free.of_node(value) | free.of_loops(node)).or_default() += 1;
+                }
+            }
             op if op.is_elementwise() => {
                 values.extend(node.src());
                 *counts.entry(free.of_node(node)).or_default() += transcendental::uops(node).max(1);
@@ -110,6 +117,14 @@ impl Loops {
             if bits & info.bit != 0 { copies.saturating_mul(amount) } else { copies }
         };
         self.uop_counts.iter().map(unrolled).fold(0, i64::saturating_add)
+    }
+
+    /// Estimates the number of uops that a cut of a reduced loop copies: the nodes of the
+    /// reductions over it, or the uops of the kernel after unrolling, if these are more.
+    pub(super) fn reduced_uops(&self, info: &Loop) -> i64 {
+        let nodes =
+            info.reductions.iter().map(|(number, _)| self.reductions[*number].toposort().len());
+        self.unrolled_uops(info, 1).max(nodes.sum::<usize>() as i64)
     }
 
     pub(super) fn has(&self, kind: AxisKind) -> bool {

@@ -70,7 +70,9 @@ pub(super) fn matmuls(free: &Free, list: &[Loop]) -> Vec<Matmul> {
 /// Returns the ranges (bits) of an operand, which may be a new node over known ones.
 fn ranges_of(free: &Free, operand: &UOp) -> u64 {
     match operand.op() {
-        Op::Where => operand.src().iter().fold(0, |bits, source| bits | ranges_of(free, source)),
+        Op::Where if !free.contains(operand) => {
+            operand.src().iter().fold(0, |bits, source| bits | ranges_of(free, source))
+        }
         _ => free.of_node(operand),
     }
 }

@@ -30,8 +30,13 @@ pub(crate) const GROUP_THREADS: i64 = 256;
 pub(crate) const SIMD: i64 = 32;
 /// Shortest reduction that is divided among threads though there are outputs enough.
 pub(crate) const DIVIDED_MIN: i64 = 64;
+/// Threads that occupy a large device. With fewer, more threads divide a reduction, if its loop is
+/// padded for that.
+pub(crate) const THREADS_PER_DEVICE: i64 = 1 << 14;
 /// Shortest row that threads share in a kernel of several reductions.
 pub(crate) const SHARED_MIN: i64 = 16;
+/// Shortest loop of a row over several loops whose iterations are those of threads.
+pub(crate) const SHARED_LOOP_MIN: i64 = 4;
 /// Rows beyond which a reduction of contiguous elements is divided among [`SIMD`] threads only, and
 /// a group reduces several rows.
 pub(crate) const MANY_ROWS: i64 = 1 << 15;
@@ -39,6 +44,13 @@ pub(crate) const MANY_ROWS: i64 = 1 << 15;
 pub(crate) const FEW_COLUMNS: i64 = 1 << 14;
 /// See [`FEW_COLUMNS`].
 pub(crate) const MANY_COLUMNS: i64 = 1 << 17;
+/// Most rows or columns of a product whose reduction is divided among threads, each of which loads
+/// elements of the larger operand for several results.
+pub(crate) const NARROW_MAX: i64 = 64;
+/// Shortest such reduction: in a shorter one the threads spend more on what they exchange.
+pub(crate) const NARROW_DEPTH_MIN: i64 = 256;
+/// Most results of such a thread: more would not fit local memory.
+pub(crate) const NARROW_VALUES: i64 = 16;
 /// Shortest innermost loop that is padded to a multiple of the threads of a group.
 pub(crate) const PADDED_MIN: i64 = 64;
 /// Longest one that fills a group by itself instead: rows of 3 x 341 elements of bf16 take 32 us
@@ -70,6 +82,8 @@ pub(crate) const GROUP_UNROLL_PART: i64 = 4;
 /// Fewest groups for large tiles: as many as a large device has multiprocessors.
 pub(crate) const LEAST_GROUPS: i64 = 128;
 
+/// Rows, and summands, of a tile of a tensor core.
+pub(crate) const TILE_ROWS: i64 = 16;
 /// Columns of a tile of a tensor core.
 pub(crate) const TILE_COLUMNS: i64 = 8;
 /// Elements of the result that a group of 2 x 2 warps computes with 4 x 8 tiles of tensor cores
@@ -81,6 +95,8 @@ pub(crate) const LARGE_TILE: i64 = 4 * 4 * 16 * 8 * TILE_COLUMNS;
 pub(crate) const TILES_PER_DEVICE: i64 = 4 * LEAST_GROUPS;
 /// Fewest products that a warp adds up then.
 pub(crate) const WARP_STEPS_MIN: i64 = 4;
+/// Most warps that divide it.
+pub(crate) const WARPS_MAX: i64 = 8;
 /// Fewest rows and columns of a product whose operands are copied to local memory: those of a tile.
 pub(crate) const STAGED_MIN: i64 = 64;
 /// Summands of a block of such a product: more take more memory, fewer wait more often.

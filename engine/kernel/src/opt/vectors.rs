@@ -1,8 +1,11 @@
 //! Pass `vectors`: chooses the upcast ranges whose iterations become the lanes of vectors: the one
 //! with the most contiguous accesses, and others that no node depends on together with it.
 
+use std::cell::OnceCell;
+
 use gradiff_graph::target::Vectors;
 use gradiff_graph::{Arg, Axis, AxisKind, Op, Target, UOp};
+use rustc_hash::FxHashSet;
 
 use crate::Error;
 use crate::free::Free;
@@ -21,7 +24,12 @@ pub(crate) fn choose_vectors(root: &UOp, target: &Target) -> Result<UOp, Error> 
         return Ok(root.clone());
     }
     let free = Free::of(root)?;
-    let candidate = |range: &UOp| Candidate { range: range.clone(), free: &free, vectors };
+    let candidate = |range: &UOp| Candidate {
+        range: range.clone(),
+        free: &free,
+        vectors,
+        aligned: OnceCell::new(),
+    };
     let mut candidates: Vec<(i64, Candidate<'_>)> = free
         .ranges()
         .filter(|range| is_upcast(range))
@@ -63,9 +71,11 @@ struct Candidate<'a> {
     range: UOp,
     free: &'a Free,
     vectors: Vectors,
+    /// The integers that are multiples of the number of lanes, if they were asked for.
+    aligned: OnceCell<FxHashSet<&'a UOp>>,
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
     fn count(&self) -> i64 {
         let end = self.range.src()[0].as_int();
         end.and_then(|end| i64::try_from(end).ok()).unwrap_or(0)
@@ -117,7 +127,8 @@ impl Candidate<'_> {
         self.count() <= self.vectors.lanes_of(address.dtype())
             && address.src().get(2).is_none_or(|gate| !self.varies(gate))
             && stride(index, &self.range, self.free) == Some(1)
-            && (!self.vectors.aligned || self.is_aligned(index))
+            && (!self.vectors.aligned
+                || self.aligned.get_or_init(|| self.find_aligned()).contains(index))
     }
 
     /// Returns whether an access of all lanes at an address is one of vectors whose lanes are
@@ -144,24 +155,30 @@ impl Candidate<'_> {
             }
     }
 
-    /// Returns whether an integer at lane 0 is a multiple of the number of lanes for all other
+    /// Returns the integers that at lane 0 are multiples of the number of lanes for all other
     /// counters. Wrapping keeps the divisibility by powers of two.
-    fn is_aligned(&self, node: &UOp) -> bool {
-        let is_multiple = |number: i128| number % i128::from(self.count()) == 0;
-        let constant = |node: &UOp| node.as_int();
-        let is_aligned = |source: usize| self.is_aligned(&node.src()[source]);
-        *node == self.range
-            || node.dtype().is_int()
-                && match node.op() {
-                    Op::Const => constant(node).is_some_and(is_multiple),
-                    Op::Add | Op::Sub => is_aligned(0) && is_aligned(1),
-                    Op::Mul => is_aligned(0) || is_aligned(1),
-                    Op::Shl => {
-                        let shift = constant(&node.src()[1]).filter(|n| (0..31).contains(n));
-                        is_aligned(0) || shift.is_some_and(|shift| is_multiple(1 << shift))
-                    }
-                    Op::Cast => is_aligned(0),
-                    _ => false,
+    fn find_aligned(&self) -> FxHashSet<&'a UOp> {
+        let mut aligned: FxHashSet<&'a UOp> = FxHashSet::default();
+        for node in &self.free.nodes {
+            let is_multiple = |number: i128| number % i128::from(self.count()) == 0;
+            let is_aligned = |source: usize| aligned.contains(&node.src()[source]);
+            let is_int = node.dtype().is_int();
+            let is_found = match node.op() {
+                _ if *node == self.range => true,
+                Op::Const if is_int => node.as_int().is_some_and(is_multiple),
+                Op::Add | Op::Sub if is_int => is_aligned(0) && is_aligned(1),
+                Op::Mul if is_int => is_aligned(0) || is_aligned(1),
+                Op::Shl if is_int => {
+                    let shift = node.src()[1].as_int().filter(|n| (0..31).contains(n));
+                    is_aligned(0) || shift.is_some_and(|shift| is_multiple(1 << shift))
                 }
+                Op::Cast if is_int => is_aligned(0),
+                _ => false,
+            };
+            if is_found {
+                aligned.insert(node);
+            }
+        }
+        aligned
     }
 }

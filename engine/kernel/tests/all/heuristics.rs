@@ -1,6 +1,7 @@
 //! The opts that the heuristics choose for typical kernels, which must not change their results.
 
 use gradiff_eval::kernel::interpret;
+use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, Target, UOp};
 use gradiff_kernel::{Options, Strategy, stages};
 use gradiff_view::{ShapeTracker, View};
@@ -18,13 +19,18 @@ struct Case {
 impl Case {
     /// Returns the text of the chosen opts; checks that the kernel computes the same with them.
     fn opts(&self) -> String {
-        let (target, mut memories) = (Target::of(self.target), self.memories());
+        self.opts_for(&Target::of(self.target))
+    }
+
+    /// The same for a target that need not be a named one.
+    fn opts_for(&self, target: &Target) -> String {
+        let mut memories = self.memories();
         let options = Options { opts: Strategy::Heuristic, ..Options::default() };
-        let stages = stages(&self.ast, &target, &options).expect("a kernel");
+        let stages = stages(&self.ast, target, &options).expect("a kernel");
         let uops = &stages.linear;
         let root = stages.graphs.iter().take_while(|(pass, _)| *pass != "optimize").last();
         let root = root.map_or(&self.ast, |(_, kernel)| kernel);
-        let setting = gradiff_kernel::Setting { mode: options.rewrite.mode, target: &target };
+        let setting = gradiff_kernel::Setting { mode: options.rewrite.mode, target };
         let opts = gradiff_kernel::heuristic(root, setting).expect("a kernel");
         let mut expected = memories.clone();
         interpret(&self.ast, &mut expected).expect("a kernel");
@@ -129,6 +135,54 @@ fn centered(rows: i64, columns: i64, is_reduced: bool, target: &'static str) -> 
         false => (sink(centered, &[rows, columns]), rows * columns),
     };
     Case { ast, sizes: vec![size as usize, (rows * columns) as usize], target }
+}
+
+/// Makes the reduction of an array along axes.
+fn reduction(op: Op, shape: &[i64], axes: &[i64], target: &'static str) -> Case {
+    let size: i64 = shape.iter().product();
+    let value = reduce(op, load(DType::F32, 1, size, plain(shape)), axes);
+    let mut stored = shape.to_vec();
+    axes.iter().for_each(|axis| stored[*axis as usize] = 1);
+    let sizes = vec![stored.iter().product::<i64>() as usize, size as usize];
+    Case { ast: sink(value, &stored), sizes, target }
+}
+
+/// Makes blocks of rows minus the sum of each block, times a weight for each row.
+fn centered_blocks(blocks: i64, rows: i64, columns: i64) -> Case {
+    let shape = [blocks, rows, columns];
+    let size: i64 = shape.iter().product();
+    let value = load(DType::F32, 1, size, plain(&shape));
+    let wide = plain(&[blocks, 1, 1]).expand(&shape).expect("blocks");
+    let sum = reduce(Op::Add, value.clone(), &[1, 2]);
+    let sum = UOp::new(Op::View, DType::F32, [sum], Arg::View(wide));
+    let weights = plain(&[1, rows, 1]).expand(&shape).expect("rows");
+    let weights = load(DType::F32, 2, rows, weights);
+    let value = UOp::binary(Op::Mul, UOp::binary(Op::Sub, value, sum), weights);
+    let sizes = [size, size, rows].map(|size| size as usize).to_vec();
+    Case { ast: sink(value, &shape), sizes, target: "cuda" }
+}
+
+/// Makes the sum of the products of pairs of matrices, the second of which are transposed.
+fn summed_products(pairs: i64, rows: i64, columns: i64, depth: i64, target: &'static str) -> Case {
+    let whole = [pairs, rows, columns, depth];
+    let left = plain(&[pairs, rows, 1, depth]).expand(&whole).expect("rows");
+    let right = plain(&[pairs, 1, columns, depth]).expand(&whole).expect("columns");
+    let [left_size, right_size] = [rows, columns].map(|size| pairs * size * depth);
+    let left = load(DType::F32, 1, left_size, left);
+    let right = load(DType::F32, 2, right_size, right);
+    let sum = reduce(Op::Add, UOp::binary(Op::Mul, left, right), &[0, 3]);
+    let sizes = [rows * columns, left_size, right_size].map(|size| size as usize).to_vec();
+    Case { ast: sink(sum, &[1, rows, columns, 1]), sizes, target }
+}
+
+/// Makes rows times a row.
+fn scaled(rows: i64, columns: i64, target: &'static str) -> Case {
+    let shape = [rows, columns];
+    let row = plain(&[1, columns]).expand(&shape).expect("a row");
+    let matrix = load(DType::F32, 1, rows * columns, plain(&shape));
+    let value = UOp::binary(Op::Mul, matrix, load(DType::F32, 2, columns, row));
+    let sizes = [rows * columns, rows * columns, columns].map(|size| size as usize).to_vec();
+    Case { ast: sink(value, &shape), sizes, target }
 }
 
 /// Makes the convolution of a padded row with filters of size three; transposed, with a row of the
@@ -236,13 +290,115 @@ fn chosen(case: &Case) -> Linear {
     Linear::clone(&stages.linear)
 }
 
+/// Returns the dimensions of the groups and of the threads of a kernel with the chosen opts, the
+/// smallest first.
+fn launch(case: &Case) -> [Vec<i64>; 2] {
+    let uops = chosen(case);
+    [AxisKind::Global, AxisKind::Local].map(|kind| {
+        let mut sizes: Vec<i64> = uops.launched(kind).iter().map(|(_, size)| *size).collect();
+        sizes.sort_unstable();
+        sizes
+    })
+}
+
+/// Returns the number of threads of a kernel with the chosen opts.
+fn threads(case: &Case) -> i64 {
+    launch(case).concat().iter().product()
+}
+
 #[test]
 fn shared_rows_are_reduced_once() {
-    let uops = chosen(&centered(8, 2048, false, "cuda"));
-    // The groups, the threads, and the rest of the row in a loop of its own.
-    let sizes = |kind: AxisKind| uops.launched(kind).iter().map(|(_, size)| *size).collect();
-    let [groups, threads]: [Vec<i64>; 2] = [AxisKind::Global, AxisKind::Local].map(sizes);
-    assert_eq!((groups, threads), (vec![8], vec![256]), "{uops}");
+    // The rest of the row is in a loop of its own.
+    assert_eq!(launch(&centered(8, 2048, false, "cuda")), [vec![8], vec![256]]);
+}
+
+#[test]
+fn rows_of_several_short_loops_are_shared() {
+    // Eight blocks in a group, and a thread for each iteration of the longest loop.
+    for (rows, columns, threads) in
+        [(12, 12, [8, 12]), (9, 10, [8, 10]), (7, 5, [7, 8]), (4, 4, [4, 8])]
+    {
+        let case = centered_blocks(16, rows, columns);
+        let opts = case.opts();
+        assert_eq!(launch(&case), [vec![2], threads.to_vec()], "{opts}");
+    }
+}
+
+#[test]
+fn adjacent_threads_read_adjacent_columns_on_each_device() {
+    for target in ["cuda", "opencl", "metal", "wgsl"] {
+        let case = reduction(Op::Add, &[64, 64], &[0], target);
+        let opts = case.opts();
+        assert!(launch(&case)[1].contains(&32), "{target}: {opts}");
+    }
+}
+
+#[test]
+fn reductions_of_odd_sizes_are_padded() {
+    let table: [(&[i64], &[i64]); 4] =
+        [(&[6, 20, 49], &[0, 2]), (&[67, 40], &[0]), (&[2, 401, 2], &[1]), (&[3, 3136], &[1])];
+    for (shape, axes) in table {
+        for op in [Op::Add, Op::Max] {
+            let opts = reduction(op, shape, axes, "cuda").opts();
+            assert!(opts.contains("padto") && opts.contains("group"), "{op} {shape:?}: {opts}");
+        }
+    }
+}
+
+#[test]
+fn reductions_of_odd_sizes_occupy_the_device() {
+    let table: [(&[i64], &[i64], i64); 7] = [
+        (&[32, 512, 49], &[0, 2], 1 << 14),
+        (&[8, 64, 3136], &[0, 2], 1 << 14),
+        (&[197, 768], &[0], 1 << 13),
+        (&[2047, 3072], &[0], 1 << 14),
+        (&[2049, 1024], &[0], 1 << 14),
+        (&[2, 7919, 2], &[1], 1 << 10),
+        (&[100_003, 3], &[0], 3 << 8),
+    ];
+    for (shape, axes, least) in table {
+        let found = threads(&reduction(Op::Add, shape, axes, "cuda"));
+        assert!(least <= found, "{shape:?}: {found} threads");
+    }
+}
+
+#[test]
+fn products_of_few_rows_occupy_the_device() {
+    type Product = fn(i64, i64, i64, &'static str) -> Case;
+    let products: [Product; 2] = [matmul, dot_products];
+    for rows in [3, 7, 12, 17, 33, 48] {
+        for product in products {
+            let found = threads(&product(rows, 1024, 512, "cuda"));
+            assert!(1 << 14 <= found, "{rows} rows: {found} threads");
+        }
+    }
+}
+
+#[test]
+fn products_of_few_rows_are_divided() {
+    let thresholds = Thresholds { group_reduce_elements: 16, ..Thresholds::USUAL };
+    let target = Target { thresholds, ..Target::of("cuda") };
+    for (case, values) in [
+        (matmul(3, 40, 256, "cuda"), "upcast 0 3"),
+        (dot_products(3, 40, 256, "cuda"), "upcast 0 3"),
+        (dot_products(17, 33, 256, "cuda"), "padto 0 4, upcast 0 10"),
+    ] {
+        let opts = case.opts_for(&target);
+        assert!(opts.starts_with(values) && opts.contains("group"), "{opts}");
+    }
+}
+
+#[test]
+fn warps_divide_the_sum_of_products() {
+    let opts = summed_products(8, 16, 16, 16, "cuda-tf32").opts();
+    assert!(opts.starts_with("tc") && opts.contains("grouptop 0 4"), "{opts}");
+}
+
+#[test]
+fn threads_of_a_long_odd_loop_join_those_of_a_short_row() {
+    let case = scaled(1031, 7, "cuda");
+    let opts = case.opts();
+    assert_eq!(launch(&case), [vec![129], vec![7, 8]], "{opts}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod cascade;
 mod common;
 mod heuristics;
 mod kernels;
+mod limits;
 mod passes;
 mod random_kernels;
 mod stage;

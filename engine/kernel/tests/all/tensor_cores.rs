@@ -2,7 +2,7 @@
 //! the reason.
 
 use gradiff_eval::kernel::interpret;
-use gradiff_graph::target::Groups;
+use gradiff_graph::target::{Groups, Thresholds};
 use gradiff_graph::tensor_core::{TENSOR_CORES, TensorCore};
 use gradiff_graph::{Arg, Constant, DType, Op, Target, UOp};
 use gradiff_kernel::{
@@ -234,6 +234,53 @@ fn heuristic_uses_tensor_cores_if_they_fit() {
             assert!(uops.uops.iter().any(|uop| uop.op == Op::Wmma), "{uops}");
         }
     }
+}
+
+#[test]
+fn heuristic_pads_products_for_tensor_cores() {
+    let product = |rows: i64, columns: i64| {
+        let shape = Shape {
+            batch: 1,
+            rows,
+            columns,
+            depth: 64,
+            dtype: DType::BF16,
+            form: 1,
+            is_transposed: [false; 2],
+            is_padded: [false; 2],
+            has_relu: false,
+        };
+        shape.kernel(&mut Random(1))
+    };
+    let chosen = |ast: &UOp, target: &Target| {
+        heuristic(&lowered(ast), Setting { mode: Mode::Default, target }).expect("a kernel")
+    };
+    let pads = |opts: &[Opt]| -> Vec<i64> {
+        opts.iter().filter(|opt| opt.op == OptOp::PadTo).map(|opt| opt.amount).collect()
+    };
+    let cuda = Target::of("cuda");
+    let table: [(i64, &[i64]); 8] = [
+        (3, &[8]),
+        (5, &[8]),
+        (8, &[]),
+        (9, &[16]),
+        (15, &[16]),
+        (16, &[]),
+        (33, &[16]),
+        // An even number of tiles.
+        (232, &[64]),
+    ];
+    for (rows, padded) in table {
+        let opts = chosen(&product(rows, 1024).0, &cuda);
+        assert!(opts.iter().any(|opt| opt.op == OptOp::Tc), "{rows}: {opts:?}");
+        assert_eq!(pads(&opts), padded, "{rows}: {opts:?}");
+    }
+    let thresholds = Thresholds { group_reduce_elements: 16, ..Thresholds::USUAL };
+    let target = Target { thresholds, ..cuda };
+    let (ast, memories) = product(5, 64);
+    let opts = chosen(&ast, &target);
+    assert_eq!(pads(&opts), [8], "{opts:?}");
+    check_stages(&ast, &memories, &target, &opts);
 }
 
 #[test]

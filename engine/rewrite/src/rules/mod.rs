@@ -15,8 +15,9 @@
 //! sum: read through additions, negations and products with constants, it stays in the dtype's
 //! range), `before(x, y)` (x precedes y in the canonical order of operands), `sameop(x, y)`,
 //! `operands(x)` (the number of operands of a chain of x's op; 17 if there are more than 16 or the
-//! chain contains a part of itself twice), `exactsum(c0, c1)` and `power2(c0)` for floats. A
-//! condition that cannot be computed is false. `@name` on the right names a function in `computed`.
+//! chain contains a part of itself twice or a shared value), `exactsum(c0, c1)` and `power2(c0)`
+//! for floats. A condition that cannot be computed is false. `@name` on the right names a function
+//! in `computed`.
 //!
 //! Equations, `x = w * c0 + r by multiples`, split a sum: the finder binds names that the left side
 //! does not bind, and the equation is checked between the exact sums before the rule goes on. `//`

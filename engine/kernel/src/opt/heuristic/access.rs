@@ -134,6 +134,11 @@ impl Accesses {
         let free = Free::of(root)?;
         let ranges: Vec<UOp> = free.ranges().cloned().collect();
         let is_access = |node: &&UOp| matches!(node.op(), Op::Load | Op::Store);
+        // Where a loop is cut, gates of some parts are known to be false.
+        let is_never = |node: &UOp| {
+            let gate = node.src()[0].src().get(2..).unwrap_or_default();
+            parts(gate).iter().any(|part| gradiff_rewrite::bounds(part) == (0, 0))
+        };
         let access = |node: &UOp| {
             let index = &node.src()[0];
             let varies = |part: &UOp, range: &UOp| free.of_node(part) & free.of_node(range) != 0;
@@ -151,7 +156,8 @@ impl Accesses {
             let weight = if is_store { 1 } else { free.weight(index) };
             Access { is_store, dtype: index.dtype(), weight, strides, gates, divided }
         };
-        let list = free.nodes.iter().filter(is_access).map(access).collect();
+        let list = free.nodes.iter().filter(|node| is_access(node) && !is_never(node));
+        let list = list.map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
         let is_half = |node: &UOp| matches!(node.dtype(), DType::F16 | DType::BF16);
         // 16-bit floats are computed with as f32.
@@ -196,28 +202,55 @@ impl Accesses {
     }
 }
 
-/// Returns the parts of gates that do not always hold.
-fn undecided(gates: &[UOp]) -> Vec<UOp> {
-    let (mut parts, mut found) = (gates.to_vec(), Vec::new());
-    while let Some(part) = parts.pop() {
+/// Returns the parts of gates, each of which must hold.
+fn parts(gates: &[UOp]) -> Vec<UOp> {
+    let (mut open, mut found) = (gates.to_vec(), Vec::new());
+    while let Some(part) = open.pop() {
         match part.op() {
-            Op::And => parts.extend(part.src().iter().cloned()),
-            _ if gradiff_rewrite::bounds(&part) == (1, 1) => {}
+            Op::And => open.extend(part.src().iter().cloned()),
             _ => found.push(part),
         }
     }
     found
 }
 
+/// Returns the parts of gates that do not always hold.
+fn undecided(gates: &[UOp]) -> Vec<UOp> {
+    let mut parts = parts(gates);
+    parts.retain(|part| gradiff_rewrite::bounds(part) != (1, 1));
+    parts
+}
+
 /// Returns the index of the plain loop that is best for vector lanes: the accesses cost least.
+/// Among output loops, those count as well that a reduction makes outside of the loop.
 pub(super) fn best_lane_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> Option<usize> {
     let list = &optimizer.loops.list;
-    let key = |index: usize| {
-        let info = &list[index];
-        let cost = lane_cost(optimizer, accesses, info)?;
-        Some((Reverse(cost), info.is_output, info.axis.number, index))
+    let costs: Vec<(usize, i64)> = (0..list.len())
+        .filter_map(|index| Some((index, lane_cost(optimizer, accesses, &list[index])?)))
+        .collect();
+    let key = |index: usize, cost: i64| {
+        (Reverse(cost), list[index].is_output, list[index].axis.number, index)
     };
-    (0..list.len()).filter_map(key).max().map(|best| best.3)
+    let best = costs.iter().map(|(index, cost)| key(*index, *cost)).max()?.3;
+    if !list[best].is_output {
+        return Some(best);
+    }
+    let outputs = costs.iter().filter(|(index, _)| list[*index].is_output);
+    let outputs = outputs.map(|(index, cost)| {
+        let outside = outside_cost(optimizer, accesses, &list[*index]);
+        key(*index, cost.saturating_add(outside))
+    });
+    outputs.max().map(|best| best.3)
+}
+
+/// Returns the cost of scalar accesses in the reductions outside of an output loop.
+fn outside_cost(optimizer: &Optimizer<'_>, accesses: &Accesses, info: &Loop) -> i64 {
+    let reduced = optimizer.loops.list.iter().filter(|known| known.is_reduced);
+    let outside: Vec<&Loop> = reduced.filter(|known| known.is_independent(info)).collect();
+    let is_outside =
+        |access: &&Access| outside.iter().any(|known| access.index_stride(&known.range) != Some(0));
+    let weights = accesses.list.iter().filter(is_outside).map(|access| access.weight);
+    weights.fold(0, |sum, weight| sum.saturating_add(weight.saturating_mul(LANES_MAX)))
 }
 
 /// Returns the number of lanes that vectors along a loop have, so that there are few vectors.

@@ -13,8 +13,8 @@ use super::transposes::block_transposed;
 use crate::Error;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
-    ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_VECTORS_MAX, UPCAST_MAX, WINDOW_MAX,
-    WINDOWS_MAX, WINDOWS_OF_ROWS_MAX,
+    ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_VECTORS_MAX, SHIFTED_MAX, UPCAST_MAX,
+    WINDOW_MAX, WINDOWS_MAX, WINDOWS_OF_ROWS_MAX,
 };
 use crate::opt::{Loop, Loops, OptOp, Setting};
 
@@ -36,20 +36,63 @@ fn threads(optimizer: &Optimizer<'_>) -> i64 {
     if is_long { target.threads } else { 1 }
 }
 
-/// Divides an output loop among threads: the outermost one for which that is legal.
+/// Divides an output loop among threads: the outermost one for which that is legal, and in which
+/// all reductions are, as each thread would repeat those outside of it; else the outermost of any.
 fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
+    let list = &optimizer.loops.list;
     let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
-    let plain: Vec<i64> =
-        optimizer.loops.list.iter().filter(is_plain).map(|info| info.axis.number).collect();
+    let repeats =
+        |info: &Loop| list.iter().any(|reduced| reduced.is_reduced && reduced.is_independent(info));
+    let (repeating, whole): (Vec<&Loop>, Vec<&Loop>) =
+        list.iter().filter(is_plain).partition(|info| repeats(info));
     // As many blocks as threads, or so many that no thread waits long for the others.
     let amounts: Vec<i64> =
         std::iter::once(threads).chain((4 * threads..=8 * threads).rev()).collect();
-    for number in plain {
+    let numbers = |loops: Vec<&Loop>| -> Vec<i64> {
+        loops.into_iter().map(|info| info.axis.number).collect()
+    };
+    let (repeating, whole) = (numbers(repeating), numbers(whole));
+    for number in &whole {
+        if optimizer.add_first_legal(OptOp::Thread, *number, &amounts)?.is_some() {
+            return Ok(());
+        }
+    }
+    for number in &whole {
+        if divide_shifted(optimizer, *number, threads)? {
+            return Ok(());
+        }
+    }
+    for number in repeating {
         if optimizer.add_first_legal(OptOp::Thread, number, &amounts)?.is_some() {
             break;
         }
     }
     Ok(())
+}
+
+/// Divides a loop among threads that has no multiple of as many iterations: its last block is
+/// shifted inwards. Returns whether that is legal, and no thread gets much more than its part.
+fn divide_shifted(optimizer: &mut Optimizer<'_>, number: i64, threads: i64) -> Result<bool, Error> {
+    let Some(index) = optimizer.index_of(number) else { return Ok(false) };
+    let size = optimizer.loops.list[index].size;
+    // The last two blocks are of one thread.
+    let blocks = (2 * threads..=8 * threads).step_by(threads as usize);
+    let sizes = blocks.map(|blocks| padded_size(size, blocks) / blocks);
+    let divides = |block: &i64| (padded_size(size, *block) / block) % threads == 0;
+    let Some(block) = sizes.filter(divides).min_by_key(|block| padded_size(size, *block)) else {
+        return Ok(false);
+    };
+    let (over, under) = SHIFTED_MAX;
+    if size.saturating_mul(over) / under < padded_size(size, block) {
+        return Ok(false);
+    }
+    let mut shifted = optimizer.clone();
+    let is_divided = shifted.add(OptOp::Overlap, number, block)?
+        && shifted.add(OptOp::Thread, number, threads)?;
+    if is_divided {
+        *optimizer = shifted;
+    }
+    Ok(is_divided)
 }
 
 /// Upcasts the loop of the lanes, and a second time for several vectors at once. Independent loops
@@ -67,8 +110,8 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     // Without vectors of halves a tile would be scalar ops, too many for the compiler.
     let has_vectors = !accesses.has_halves || 0 < optimizer.setting.target.vectors.half_lanes;
     let is_tiled = has_reduction && has_vectors && !lane_loop.is_reduced;
-    let lanes = Lanes { info: &lane_loop, count: amount };
-    let tile = if is_tiled { best_tile(optimizer, &accesses, &lanes, threads) } else { None };
+    let tiled = Lanes { info: &lane_loop, count: amount };
+    let tile = if is_tiled { best_tile(optimizer, &accesses, &tiled, threads) } else { None };
     let vectors = match &tile {
         Some(tile) => {
             tile.add_rows(optimizer)?;
@@ -90,18 +133,18 @@ fn vectorize(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     if is_tiled && !shares_windows {
         unroll_masks(optimizer, &accesses, &lane_loop)?;
     }
-    if !has_reduction {
-        cut_at_blocks(optimizer, &accesses, &lane_loop, amount)?;
-    }
+    cut_at_blocks(optimizer, &accesses, &lane_loop, amount)?;
     optimizer.add_lanes(&lane_loop, amount, vectors, threads)?;
     expand_between(optimizer, &accesses, &lane_loop)?;
     let mut vectorized = vec![lane_loop.clone()];
     for info in independent {
         let is_independent = vectorized.iter().all(|known| info.is_independent(known));
         let gains = lane_cost(optimizer, &accesses, &info).is_some();
-        if is_independent && gains {
+        let amount = lanes(optimizer, &accesses, &info).filter(|_| is_independent && gains);
+        if let Some(amount) = amount {
             let accumulators: &[i64] = if info.is_reduced { &ACCUMULATORS } else { &[] };
             let vectors = optimizer.vectors(&info, amount, accumulators);
+            cut_at_blocks(optimizer, &accesses, &info, amount)?;
             optimizer.add_lanes(&info, amount, vectors, threads)?;
             vectorized.push(info);
         }
@@ -426,14 +469,18 @@ fn unroll_masks(
     Ok(())
 }
 
-/// Cuts the rest off the loop of the lanes, if lanes that begin at a multiple of their number load
-/// the same element: shifted inwards they would not.
+/// Cuts the rest off a loop with lanes in which nothing is reduced, if lanes that begin at a
+/// multiple of their number load the same element: shifted inwards they would not.
 fn cut_at_blocks(
     optimizer: &mut Optimizer<'_>,
     accesses: &Accesses,
     lane_loop: &Loop,
     lanes: i64,
 ) -> Result<(), Error> {
+    let is_within = |info: &Loop| info.is_reduced && !info.is_independent(lane_loop);
+    if optimizer.loops.list.iter().any(is_within) {
+        return Ok(());
+    }
     let rest = lane_loop.size % lanes;
     let is_repeated = |access: &Access| access.is_repeated(&lane_loop.range, lanes);
     if rest != 0 && lanes < lane_loop.size && accesses.list.iter().any(is_repeated) {

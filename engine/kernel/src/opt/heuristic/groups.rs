@@ -1,23 +1,29 @@
 //! Heuristics for devices with thread groups: tensor cores, if they fit; else tiles in local
 //! memory for a large product; else the threads of a group share the rows of several reductions;
-//! else one reduction is divided among them, if its elements are loaded once or the output is too
-//! small to occupy the device; else each thread computes a few elements: adjacent ones, those of
-//! windows that overlap, or those that share loads. The remaining output loops fill the group, so
-//! that adjacent threads store adjacent elements.
+//! else one reduction is divided among them, if its elements are loaded once, for one result or a
+//! few, or the output is too small to occupy the device; else each thread computes a few elements:
+//! adjacent ones, those of windows that overlap, or those that share loads. The remaining output
+//! loops fill the group, so that adjacent threads store adjacent elements.
+
+use std::cmp::Reverse;
 
 use gradiff_graph::AxisKind;
 
 use super::access::{Access, Accesses, best_lane_loop};
 use super::optimizer::{Optimizer, divisor};
+use super::reductions::{
+    divide_reduction, is_output, is_reduced, iterations_left, largest_divisor, pads_little,
+    share_rows,
+};
 use crate::Error;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
-    DIVIDED_MIN, ELEMENTS_PER_THREAD, FEW_COLUMNS, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX,
-    GROUP_UNROLL_PART, LARGE_TILE, LEAST_GROUPS, LEFT_PER_THREAD, MANY_COLUMNS, MANY_ROWS,
-    PADDED_MIN, SHARED_MIN, SIMD, STAGED_DEPTH, STAGED_MIN, TILE_COLUMNS, TILES_PER_DEVICE,
-    UPCAST_VALUES, WARP_STEPS_MIN, WHOLE_MAX, WINDOWS_PER_THREAD,
+    ELEMENTS_PER_THREAD, GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART, LARGE_TILE,
+    LEAST_GROUPS, LEFT_PER_THREAD, PADDED_MIN, SIMD, STAGED_DEPTH, STAGED_MIN, TILE_COLUMNS,
+    TILE_ROWS, TILES_PER_DEVICE, UPCAST_VALUES, WARP_STEPS_MIN, WARPS_MAX, WHOLE_MAX,
+    WINDOWS_PER_THREAD,
 };
-use crate::opt::{Loop, Loops, Matmul, OptOp};
+use crate::opt::{Loop, Matmul, OptOp};
 
 /// Chooses the opts for a device with groups.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
@@ -42,207 +48,12 @@ pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     add_locals(optimizer, threads)
 }
 
-fn is_output(info: &&Loop) -> bool {
-    info.axis.kind == AxisKind::Loop && info.is_output && !info.is_reduced
-}
-
-fn is_reduced(info: &&Loop) -> bool {
-    info.axis.kind == AxisKind::Loop && info.is_reduced && !info.is_output
-}
-
-/// Returns the number of output iterations that are left for threads.
-fn iterations_left(loops: &Loops) -> i64 {
-    loops.list.iter().filter(is_output).map(|info| info.size).fold(1, i64::saturating_mul)
-}
-
 /// Returns whether enough output iterations are left if each thread runs `amount` of them.
 fn leaves_enough(optimizer: &Optimizer<'_>, amount: i64) -> bool {
     let threads = optimizer.setting.target.groups.map_or(i64::MAX, |groups| groups.threads);
     let threshold = optimizer.setting.target.thresholds.group_iterations_left;
     let needed = threshold.min(threads.saturating_mul(LEFT_PER_THREAD));
     needed <= iterations_left(&optimizer.loops) / amount
-}
-
-/// Divides the rows of a kernel among the threads of a group: its reductions, if they are several
-/// or are broadcast along the output, and that output. Returns whether there are such rows.
-fn share_rows(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
-    let Some(loops) = row_loops(&optimizer.loops) else { return Ok(false) };
-    let accesses = Accesses::of(&optimizer.root)?;
-    let loads = || accesses.list.iter().filter(|access| !access.is_store);
-    let adjacent = |info: &&Loop| loads().any(|load| load.stride(&info.range) == Some(1));
-    let lanes = match loops.reduced.iter().all(adjacent) {
-        true => accesses.lanes(optimizer, &loops.reduced[0].range),
-        false => 1,
-    };
-    let row = loops.reduced[0].size;
-    let is_row = |info: &Loop| Some(info.axis.number) == loops.output.map(|info| info.axis.number);
-    let outputs = optimizer.loops.list.iter().filter(is_output);
-    let across: Vec<&Loop> = outputs.filter(|info| !is_row(info)).collect();
-    let rows = across.iter().map(|info| info.size).fold(1, i64::saturating_mul);
-    let parts = RowParts::of(row, rows, lanes);
-    // Few threads for each of several rows.
-    let beside = across.last().filter(|_| parts.threads <= SIMD);
-    let beside =
-        beside.map(|info| (info.axis.number, largest_divisor(info.size, GROUP_THREADS / SIMD)));
-    let reduced = loops.reduced.iter().map(|info| (info.axis.number, OptOp::Unroll, OptOp::Group));
-    let output = loops.output.map(|info| (info.axis.number, OptOp::Upcast, OptOp::Local));
-    let loops: Vec<(i64, OptOp, OptOp)> = reduced.chain(output).collect();
-    let before = optimizer.clone();
-    let mut is_shared = true;
-    if let Some((number, amount)) = beside {
-        optimizer.add(OptOp::Local, number, amount)?;
-    }
-    let is_padded = row % (parts.threads * parts.vector) != 0;
-    for (number, vectors, _) in &loops {
-        if is_padded {
-            is_shared &= optimizer.add(OptOp::PadTo, *number, parts.threads * parts.vector)?;
-        }
-        // Threads that store several elements, but no vector, would store them far apart.
-        let is_stored = *vectors == OptOp::Upcast;
-        if parts.vector != 1 && !(is_padded && is_stored) {
-            is_shared &= optimizer.add(*vectors, *number, parts.vector)?;
-        }
-    }
-    for (number, _, threads) in loops {
-        is_shared &= optimizer.add(threads, number, parts.threads)?;
-    }
-    if !is_shared {
-        *optimizer = before;
-    }
-    Ok(is_shared)
-}
-
-/// The loops along the rows of a kernel, all of one size: that of each reduction, at least one, and
-/// that of the output, if the results are broadcast along it.
-struct RowLoops<'a> {
-    reduced: Vec<&'a Loop>,
-    output: Option<&'a Loop>,
-}
-
-/// Returns the loops along rows, if there are several.
-fn row_loops(loops: &Loops) -> Option<RowLoops<'_>> {
-    let longest = |number: usize| {
-        let is_over = |info: &&Loop| info.reductions.iter().any(|(known, _)| *known == number);
-        let reduced = loops.list.iter().filter(is_reduced).filter(is_over);
-        reduced.max_by_key(|info| (info.size, info.axis.number))
-    };
-    let mut reduced: Vec<&Loop> =
-        (0..loops.reductions.len()).map(longest).collect::<Option<_>>()?;
-    reduced.sort_by_key(|info| info.axis.number);
-    reduced.dedup_by_key(|info| info.axis.number);
-    let size = reduced.first()?.size;
-    let is_apart = |info: &Loop, rows: &[&Loop]| {
-        info.size == size && rows.iter().all(|row| row.is_independent(info))
-    };
-    let is_row = |info: &&Loop| is_apart(info, &reduced);
-    let output = loops.list.iter().filter(is_output).rfind(is_row);
-    let are_apart = (0..reduced.len()).all(|at| is_apart(reduced[at], &reduced[..at]));
-    let is_shared = are_apart && (output.is_some() || 1 < reduced.len());
-    (SHARED_MIN <= size && is_shared).then_some(RowLoops { reduced, output })
-}
-
-/// The parts of a row of contiguous elements that a group reads: threads, each of which reads
-/// vectors.
-struct RowParts {
-    threads: i64,
-    vector: i64,
-}
-
-impl RowParts {
-    /// Divides a row, given the number of rows and the lanes of a vector. The parts divide the row,
-    /// or it is to be padded to a multiple of them.
-    fn of(row: i64, rows: i64, lanes: i64) -> RowParts {
-        let is_wide = MANY_ROWS < rows || row < GROUP_THREADS * 2;
-        let amounts: &[i64] =
-            if is_wide { &[SIMD, 16] } else { &[GROUP_THREADS, 128, 64, SIMD, 16] };
-        let vector = divisor(row, lanes).unwrap_or(1);
-        if let Some(threads) = amounts.iter().find(|amount| row % (vector * **amount) == 0) {
-            return RowParts { threads: *threads, vector };
-        }
-        let threads = amounts[0];
-        let block = threads * GROUP_UNROLL_PART;
-        let is_long = 8 * padded_size(row, block) <= 9 * row;
-        RowParts { threads, vector: if is_long { GROUP_UNROLL_PART } else { 1 } }
-    }
-}
-
-/// Divides a reduction among threads; returns the number of threads.
-fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
-    let accesses = Accesses::of(&optimizer.root)?;
-    let list = &optimizer.loops.list;
-    let Some(reduced) = list.iter().filter(is_reduced).max_by_key(|info| info.size).cloned() else {
-        return Ok(1);
-    };
-    let outputs: Vec<&Loop> = list.iter().filter(is_output).collect();
-    let loads = || accesses.list.iter().filter(|access| !access.is_store);
-    // A load of each element once: nothing is gained by computing several outputs in a thread.
-    let is_streamed = |load: &&Access| {
-        let varies = |info: &Loop| load.stride(&info.range) != Some(0);
-        varies(&reduced) && outputs.iter().all(|info| varies(info))
-    };
-    let streamed = loads().find(is_streamed).filter(|_| DIVIDED_MIN <= reduced.size);
-    let columns = streamed.and_then(|load| {
-        outputs.iter().find(|info| load.stride(&info.range) == Some(1) && SIMD <= info.size)
-    });
-    let number = reduced.axis.number;
-    match (streamed, columns) {
-        (Some(load), None) if load.stride(&reduced.range) == Some(1) => {
-            let lanes = accesses.lanes(optimizer, &reduced.range);
-            divide_rows(optimizer, &reduced, lanes)
-        }
-        (Some(_), Some(columns)) => {
-            let columns = columns.axis.number;
-            divide_columns(optimizer, number, columns)
-        }
-        _ => {
-            let limit = optimizer.setting.target.thresholds.group_reduce_elements;
-            let is_small = 16 <= reduced.size && iterations_left(&optimizer.loops) <= limit;
-            let amounts: &[i64] = if is_small { &[256, 64, 32, 16] } else { &[] };
-            Ok(optimizer.add_first_legal(OptOp::Group, number, amounts)?.unwrap_or(1))
-        }
-    }
-}
-
-/// Divides a reduction of contiguous elements among adjacent threads, each of which loads vectors:
-/// among a few for each of several rows if there are many rows, else among all of a group.
-fn divide_rows(optimizer: &mut Optimizer<'_>, reduced: &Loop, lanes: i64) -> Result<i64, Error> {
-    let (number, rows) = (reduced.axis.number, iterations_left(&optimizer.loops));
-    let parts = RowParts::of(reduced.size, rows, lanes);
-    if reduced.size % (parts.threads * parts.vector) != 0 {
-        optimizer.add(OptOp::PadTo, number, parts.threads * parts.vector)?;
-    }
-    if parts.vector != 1 {
-        optimizer.add(OptOp::Unroll, number, parts.vector)?;
-    }
-    let halves = std::iter::successors(Some(parts.threads), |threads| Some(threads / 2));
-    let amounts: Vec<i64> = halves.take_while(|threads| 16 <= *threads).collect();
-    let Some(threads) = optimizer.add_first_legal(OptOp::Group, number, &amounts)? else {
-        return Ok(1);
-    };
-    if parts.vector == 1 {
-        optimizer.add_first_legal(OptOp::Unroll, number, &[GROUP_UNROLL_PART])?;
-    }
-    Ok(threads)
-}
-
-/// Divides a reduction of elements that are contiguous along an output loop among threads, if the
-/// output alone has too few.
-fn divide_columns(optimizer: &mut Optimizer<'_>, reduced: i64, columns: i64) -> Result<i64, Error> {
-    let outputs = iterations_left(&optimizer.loops);
-    let amounts: &[i64] = match (outputs <= FEW_COLUMNS, outputs <= MANY_COLUMNS) {
-        (true, _) => &[16, 8, 4],
-        (_, true) => &[8, 4],
-        _ => return Ok(1),
-    };
-    let Some(threads) = optimizer.add_first_legal(OptOp::Group, reduced, amounts)? else {
-        return Ok(1);
-    };
-    optimizer.add(OptOp::Unroll, reduced, GROUP_UNROLL_PART)?;
-    if optimizer.index_of(columns).is_some_and(|at| optimizer.loops.list[at].size % SIMD != 0) {
-        optimizer.add(OptOp::PadTo, columns, SIMD)?;
-    }
-    optimizer.add(OptOp::Local, columns, SIMD)?;
-    Ok(threads * SIMD)
 }
 
 /// Upcasts short output loops that gates depend on, if enough iterations are left; returns the
@@ -442,13 +253,9 @@ fn add_locals(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> 
     let is_elementwise = !list.iter().any(|info| info.is_reduced);
     let is_tile = !is_elementwise || order.iter().any(|(_, is_across, ..)| *is_across);
     let limit = if is_tile && !is_alone { SIMD } else { GROUP_THREADS };
-    let size = |optimizer: &Optimizer<'_>, number: i64| {
-        optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size)
-    };
     let along = size(optimizer, stored);
     let longest = largest_divisor(along, limit);
-    let is_padded_cheaply = 8 * padded_size(along, SIMD) <= 9 * along;
-    let is_odd = longest < SIMD / 2 || longest < SIMD && is_padded_cheaply;
+    let is_odd = longest < SIMD / 2 || longest < SIMD && pads_little(along, SIMD);
     let is_odd = is_odd && threads == 1 && PADDED_MIN <= along;
     // Gates on the elements of a row cost more than a few threads that idle.
     let is_whole = is_odd && is_elementwise && !is_alone && along <= WHOLE_MAX;
@@ -457,8 +264,7 @@ fn add_locals(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> 
     }
     if is_odd {
         let amounts = [256, 128, 64].into_iter().filter(|amount| *amount <= limit);
-        // At most an eighth more iterations, if that is enough.
-        let fits = |amount: &i64| 8 * padded_size(along, *amount) <= 9 * along;
+        let fits = |amount: &i64| pads_little(along, *amount);
         optimizer.add(OptOp::PadTo, stored, amounts.clone().find(fits).unwrap_or(SIMD))?;
     }
     let groups = optimizer.setting.target.groups;
@@ -472,6 +278,9 @@ fn add_locals(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> 
             chosen.push((number, amount));
         }
     }
+    if threads == 1 {
+        widen(optimizer, stored, &mut chosen, room)?;
+    }
     // The last loop becomes the one of adjacent threads.
     for (number, amount) in chosen.into_iter().rev() {
         let smaller: Vec<i64> = (2..=amount).rev().filter(|part| amount % part == 0).collect();
@@ -480,9 +289,45 @@ fn add_locals(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> 
     Ok(())
 }
 
-/// Returns the largest divisor of a size up to a limit.
-fn largest_divisor(size: i64, limit: i64) -> i64 {
-    (1..=limit.min(size)).rev().find(|amount| size % amount == 0).unwrap_or(1)
+/// Pads the longest output loop besides the stored one, if a group would have few threads though
+/// there are many iterations, so that a power of two of its iterations join them.
+fn widen(
+    optimizer: &mut Optimizer<'_>,
+    stored: i64,
+    chosen: &mut Vec<(i64, i64)>,
+    room: i64,
+) -> Result<(), Error> {
+    let used: i64 = chosen.iter().map(|(_, amount)| *amount).product();
+    let outputs = optimizer.loops.list.iter().filter(is_output);
+    let longest = outputs.filter(|info| info.axis.number != stored).max_by_key(|info| info.size);
+    let Some((number, size)) = longest.map(|info| (info.axis.number, info.size)) else {
+        return Ok(());
+    };
+    let joined = chosen.iter().find(|(known, _)| *known == number).map_or(1, |(_, amount)| *amount);
+    let is_full = 2 * SIMD <= used || chosen.len() == 3 && joined == 1;
+    if is_full || size < PADDED_MIN {
+        return Ok(());
+    }
+    let along = used / joined;
+    let groups = iterations_left(&optimizer.loops) / size / along;
+    let fits = |amount: &i64| {
+        let is_filled = LEAST_GROUPS <= groups.saturating_mul(padded_size(size, *amount) / amount);
+        *amount <= room / along && is_filled && pads_little(size, *amount)
+    };
+    let powers = std::iter::successors(Some(GROUP_THREADS), |power| Some(power / 2));
+    let amount = powers.take_while(|power| 2 * joined <= *power).find(fits);
+    if let Some(amount) = amount
+        && optimizer.add(OptOp::PadTo, number, amount)?
+    {
+        chosen.retain(|(known, _)| *known != number);
+        chosen.push((number, amount));
+    }
+    Ok(())
+}
+
+/// Returns the trip count of a plain loop; 1 if there is none of this number.
+fn size(optimizer: &Optimizer<'_>, number: i64) -> i64 {
+    optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size)
 }
 
 /// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles,
@@ -493,9 +338,7 @@ fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
     }
     for [m, n, k] in products(optimizer) {
         let before = optimizer.clone();
-        for number in [m, n, k] {
-            pad_product(optimizer, number, 16)?;
-        }
+        pad_tiles(optimizer, [m, n, k])?;
         let is_large = LEAST_GROUPS <= iterations_left(&optimizer.loops) / LARGE_TILE;
         let has_lanes = upcast_columns(optimizer, n)?;
         let Some(index) = optimizer.index_of(k) else { continue };
@@ -546,25 +389,67 @@ fn upcast_columns(optimizer: &mut Optimizer<'_>, n: i64) -> Result<bool, Error> 
     Ok(optimizer.add_first_legal(OptOp::Upcast, n, &amounts)?.is_some())
 }
 
+/// Pads the loops of a product to multiples of tiles of tensor cores: long ones so that several
+/// tiles share fragments, those of a few rows or columns only if the matrix beside them is large.
+fn pad_tiles(optimizer: &mut Optimizer<'_>, [m, n, k]: [i64; 3]) -> Result<(), Error> {
+    let [rows, columns, depth] = [m, n, k].map(|number| size(optimizer, number));
+    // The reductions of smaller outputs are divided among threads.
+    let limit = optimizer.setting.target.thresholds.group_reduce_elements;
+    let is_small = iterations_left(&optimizer.loops) <= limit || depth < STAGED_MIN;
+    for (number, size, tile, beside) in
+        [(m, rows, TILE_ROWS, columns), (n, columns, TILE_COLUMNS, rows)]
+    {
+        if TILE_ROWS <= size {
+            pad_product(optimizer, number, tile_multiple(size, 2 * STAGED_MIN))?;
+        } else if !is_small && STAGED_MIN <= beside && size % tile != 0 {
+            optimizer.add(OptOp::PadTo, number, tile)?;
+        }
+    }
+    let is_exact = depth % TILE_ROWS == 0;
+    let multiple = if is_exact { TILE_ROWS } else { tile_multiple(depth, STAGED_MIN) };
+    pad_product(optimizer, k, multiple)
+}
+
+/// Returns the size to a multiple of which a loop of tiles is padded, up to a limit. An even number
+/// of tiles is enough.
+fn tile_multiple(size: i64, limit: i64) -> i64 {
+    if size < STAGED_MIN || size % (2 * TILE_ROWS) == 0 {
+        return TILE_ROWS;
+    }
+    // Larger multiples gain less.
+    let is_limit = padded_size(size, limit).saturating_mul(16) <= size.saturating_mul(17);
+    let fits = |multiple: &i64| pads_little(size, *multiple);
+    let multiple = [STAGED_MIN, 2 * TILE_ROWS].into_iter().find(fits).unwrap_or(TILE_ROWS);
+    if is_limit { limit } else { multiple }
+}
+
 /// Divides the reduction of a product of few tiles among the warps of a group, which otherwise
 /// share rows and columns, so that the device is occupied: it then waits for memory, not for
-/// products. Returns whether it does.
+/// products. A sum over several loops is divided along them, too. Returns whether it does.
 fn divide_product(optimizer: &mut Optimizer<'_>, k: i64) -> Result<bool, Error> {
-    let steps = optimizer.index_of(k).map_or(1, |at| optimizer.loops.list[at].size);
-    let amounts: Vec<i64> =
-        [8, 4, 2].into_iter().filter(|amount| WARP_STEPS_MIN * amount <= steps).collect();
     if TILES_PER_DEVICE <= iterations_left(&optimizer.loops) {
         return Ok(false);
     }
-    Ok(optimizer.add_first_legal(OptOp::GroupTop, k, &amounts)?.is_some())
+    let is_single = optimizer.loops.reductions.len() == 1;
+    let reduced = optimizer.loops.list.iter().filter(is_reduced);
+    let reduced = reduced.filter(|info| is_single || info.axis.number == k);
+    let mut sizes: Vec<(i64, i64)> = reduced.map(|info| (info.axis.number, info.size)).collect();
+    sizes.sort_by_key(|(number, size)| (*number != k, Reverse(*size), *number));
+    let total = sizes.iter().map(|(_, size)| *size).fold(1, i64::saturating_mul);
+    let mut warps = 1;
+    for (number, size) in sizes {
+        let steps = if number == k { size } else { total };
+        let fits =
+            |amount: &i64| warps * amount <= WARPS_MAX && WARP_STEPS_MIN * warps * amount <= steps;
+        let amounts: Vec<i64> = [8, 4, 2].into_iter().filter(fits).collect();
+        warps *= optimizer.add_first_legal(OptOp::GroupTop, number, &amounts)?.unwrap_or(1);
+    }
+    Ok(1 < warps)
 }
 
 /// Computes the largest matrix product in tiles whose operands a group copies to local memory, if
 /// there is one that is large enough. Returns whether it does.
 fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
-    let size = |optimizer: &Optimizer<'_>, number: i64| {
-        optimizer.index_of(number).map_or(1, |at| optimizer.loops.list[at].size)
-    };
     for [m, n, k] in products(optimizer) {
         let [rows, columns] = [m, n].map(|number| size(optimizer, number));
         if rows.min(columns) < STAGED_MIN || size(optimizer, k) < STAGED_DEPTH {
@@ -599,21 +484,22 @@ fn stage_product(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
 
 /// Pads a loop of a matrix product, if it is not a multiple of this size and not much shorter.
 fn pad_product(optimizer: &mut Optimizer<'_>, number: i64, multiple: i64) -> Result<(), Error> {
-    let size = optimizer.index_of(number).map_or(0, |at| optimizer.loops.list[at].size);
+    let size = size(optimizer, number);
     if multiple <= size && size % multiple != 0 {
         optimizer.add(OptOp::PadTo, number, multiple)?;
     }
     Ok(())
 }
 
-/// Returns the numbers of the loops of the matrix products, the largest first.
+/// Returns the numbers of the loops of the matrix products, the largest first; of a product and
+/// that of the transposed matrices first the one whose tiles are padded less.
 fn products(optimizer: &Optimizer<'_>) -> Vec<[i64; 3]> {
-    let Loops { list, matmuls, .. } = &optimizer.loops;
-    let mut largest: Vec<[i64; 3]> = matmuls.iter().map(Matmul::numbers).collect();
+    let mut largest: Vec<[i64; 3]> = optimizer.loops.matmuls.iter().map(Matmul::numbers).collect();
     largest.sort_by_key(|numbers| {
-        let is_dim = |info: &&Loop| numbers.contains(&info.axis.number);
-        let sizes = list.iter().filter(is_dim).map(|info| info.size);
-        std::cmp::Reverse(sizes.fold(1, i64::saturating_mul))
+        let [rows, columns, depth] = numbers.map(|number| size(optimizer, number));
+        let tile = if columns < TILE_ROWS { TILE_COLUMNS } else { TILE_ROWS };
+        let padded = padded_size(rows, TILE_ROWS).saturating_mul(padded_size(columns, tile));
+        (Reverse(rows.saturating_mul(columns).saturating_mul(depth)), padded)
     });
     largest.dedup();
     largest

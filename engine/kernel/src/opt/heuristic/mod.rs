@@ -1,12 +1,13 @@
 //! Chooses opts by heuristics, from the loops of a kernel and its memory accesses: `cpu.rs` for
 //! CPUs with vectors, with `cuts.rs` where gates change and `transposes.rs`; `groups.rs` for
-//! devices with thread groups.
+//! devices with thread groups, with `reductions.rs`.
 
 mod access;
 mod cpu;
 mod cuts;
 mod groups;
 mod optimizer;
+mod reductions;
 mod transposes;
 
 use gradiff_graph::UOp;

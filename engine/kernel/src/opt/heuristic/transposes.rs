@@ -31,8 +31,8 @@ pub(super) fn block_transposed(optimizer: &mut Optimizer<'_>) -> Result<bool, Er
         let mut loads = accesses.list.iter().filter(|access| !access.is_store);
         info.range != stored.range
             && loads.any(|load| {
-                matches!(load.stride(&info.range), Some(1..=TRANSPOSED_STRIDE_MAX))
-                    && is_apart(load)
+                let stride = load.stride(&info.range).map(i64::abs);
+                matches!(stride, Some(1..=TRANSPOSED_STRIDE_MAX)) && is_apart(load)
             })
     };
     let Some(loaded) = list.iter().filter(is_plain).find(is_loaded) else { return Ok(false) };
