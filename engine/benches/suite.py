@@ -78,7 +78,7 @@ OPS = {
     "t_matmul": lambda n, x, y: x.transpose(-1, -2) @ y,
     "linear": lambda n, x, w, b: F.linear(x, w, b),
     "linear_gelu": lambda n, x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
-    "conv": lambda n, x, w: F.conv2d(x, w, **conv(n)),
+    "conv": lambda n, x, w: (F.conv1d if x.dim() == 3 else F.conv2d)(x, w, **conv(n)),
     "conv_relu": lambda n, x, w, b: F.relu(F.conv2d(x, w, b, **conv(n))),
     "conv_transpose": lambda n, x, w: F.conv_transpose2d(x, w, **conv(n)),
     "max_pool": lambda n, x: F.max_pool2d(x, **pool(n)),

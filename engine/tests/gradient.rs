@@ -4,7 +4,9 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::{Conv, DType, Error, Pool, Tensor, keepdim};
+use gradiff::graph::{Arg, Op};
+use gradiff::view::ShapeTracker;
+use gradiff::{Conv, DType, Engine, Error, Pool, Tensor, UOp, keepdim};
 
 type Function = fn(&Tensor) -> Result<Tensor, Error>;
 
@@ -516,7 +518,7 @@ fn functions_of_hand_made_nodes_are_checked() {
         let y = tensor(text).unwrap();
         let node = y.uop().src()[0].src()[1].clone();
         let x = Tensor::from_uop(node).unwrap();
-        let weights = Tensor::ones(DType::F32, &[3]).unwrap();
+        let weights = Tensor::ones(DType::F32, y.shape()).unwrap();
         y.gradient_by(&weights, &[&x]).map(drop)
     };
     let text = format!("{data}%3 = function f32 %0 %1 tanh\n%4 = neg f32 %3\n");
@@ -528,6 +530,7 @@ fn functions_of_hand_made_nodes_are_checked() {
         for function in [
             format!("%1 {axis} cummax"),
             format!("%1 %2 {axis} gather"),
+            format!("%1 %3 {axis} masked_select"),
             format!("%1 %2 %1 {axis} scatter_amax"),
             format!("%1 %2 %1 {axis} %3 scatter_extreme"),
         ] {
@@ -535,6 +538,32 @@ fn functions_of_hand_made_nodes_are_checked() {
             let error = gradient(&text).unwrap_err().to_string();
             assert!(error.contains("is not an axis"), "{function}: {error}");
         }
+    }
+    let data = "%0 = buffer f32 #0 3\n%1 = reshape f32 %0 [1, 1, 3]\n%2 = buffer f32 #1 1\n\
+                %3 = reshape f32 %2 [1, 1, 1]\n%4 = const i64 0\n%5 = const i64 1\n";
+    let convolution = |sources: &str| {
+        let text = format!("{data}%6 = function f32 {sources} convolution\n%7 = neg f32 %6\n");
+        gradient(&text)
+    };
+    assert!(convolution("%1 %1 %3 %5 %5 %5").is_ok());
+    // A value and weights of rank 1, and no groups, stride or dilation.
+    for sources in [
+        "%0 %1 %3 %5 %5 %5",
+        "%1 %1 %2 %5",
+        "%1 %1 %3 %4 %5 %5",
+        "%1 %1 %3 %5 %4 %5",
+        "%1 %1 %3 %5 %5 %4",
+    ] {
+        let error = convolution(sources).unwrap_err().to_string();
+        assert!(error.contains("not those of a convolution"), "{sources}: {error}");
+    }
+    // A view within its buffer, and a longer one.
+    for size in [6, 7] {
+        let buffer = gradiff::graph::text::parse_text("%0 = buffer f32 #0 6\n").unwrap();
+        let arg = Arg::View(ShapeTracker::from_shape(&[size]).unwrap());
+        let view = UOp::new(Op::View, DType::F32, [buffer], arg);
+        let error = Tensor::from_uop(view).unwrap_err().to_string();
+        assert!(error.contains("view is no op of tensor level"), "{error}");
     }
     // A parameter with the number of another tensor's is none of it.
     let w = data64().requires_grad_(true).unwrap();
@@ -567,4 +596,83 @@ fn tensors_computed_without_gradients_require_none() -> Result<(), Error> {
     assert_eq!(w.grad().expect("it is used").to_vec::<f32>()?, [180.0, 320.0]);
     assert_eq!(parameter.grad().expect("it is used").to_vec::<f32>()?, [68.0, 82.0]);
     Ok(())
+}
+
+/// Axes that are divided into blocks, and blocks of blocks.
+#[test]
+fn gradients_of_long_running_functions_are_those_of_each_prefix() {
+    const COUNT: usize = 1500;
+    let shape = [COUNT as i64];
+    let elements = |number: fn(usize) -> f64| (0..COUNT).map(number).collect::<Vec<f64>>();
+    let weights = elements(|at| 1.0 + (at % 4) as f64);
+    let gradient = |elements: &[f64], f: Function| {
+        let x = data(&shape, elements);
+        let y = f(&x).unwrap();
+        floats(&y.gradient_by(&data(&shape, &weights), &[&x]).unwrap()[0])
+    };
+    let check = |name: &str, found: &[f64], expected: &[f64]| {
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let error = (found - expected).abs();
+            assert!(error <= 1e-10 * (1.0 + expected.abs()), "{name} {at}: {found}, {expected}");
+        }
+    };
+    // Equal maxima that are many blocks apart, until NaN.
+    let mut x = elements(|at| (at * 7919 % 13 + at / 600) as f64);
+    x[1300] = f64::NAN;
+    let mut expected = vec![0.0; COUNT];
+    for last in 0..1300 {
+        let largest = x[..=last].iter().fold(f64::NEG_INFINITY, |largest, x| largest.max(*x));
+        let equal: Vec<usize> = (0..=last).filter(|at| x[*at] == largest).collect();
+        equal.iter().for_each(|at| expected[*at] += weights[last] / equal.len() as f64);
+    }
+    check("cummax", &gradient(&x, |x| x.cummax(0)), &expected);
+    let turned: Vec<f64> = x.iter().map(|x| -x).collect();
+    check("cummin", &gradient(&turned, |x| x.cummin(0)), &expected);
+    // The share of each power in the sum so far; that of no power has no derivative.
+    let mut x = elements(|at| 3.0 * (at * 7919 % 101) as f64 - 150.0 + at as f64 / 10.0);
+    x[..20].fill(f64::NEG_INFINITY);
+    let mut expected = vec![0.0; COUNT];
+    for last in 20..COUNT {
+        let largest = x[..=last].iter().fold(f64::NEG_INFINITY, |largest, x| largest.max(*x));
+        let powers: Vec<f64> = x[..=last].iter().map(|x| (x - largest).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        powers.iter().zip(&mut expected).for_each(|(power, share)| {
+            *share += weights[last] * power / sum;
+        });
+    }
+    let found = gradient(&x, |x| x.logcumsumexp(0));
+    check("logcumsumexp", &found[20..], &expected[20..]);
+}
+
+/// No loop runs over an axis for each of its elements.
+#[test]
+fn work_of_running_functions_grows_with_the_axis() {
+    const COUNT: usize = 100_000;
+    let x = Tensor::from_slice(&[COUNT as i64], &vec![1.5f32; COUNT]).unwrap();
+    let y = x.cummax(0).unwrap();
+    let gradient = y.gradient_by(&x, &[&x]).unwrap().remove(0);
+    let sums = x.logcumsumexp(0).unwrap();
+    let shares = sums.gradient_by(&x, &[&x]).unwrap().remove(0);
+    let engine = Engine::new("jit").unwrap();
+    for tensor in [gradient, sums, shares] {
+        let plan = engine.plan(&[&tensor]).unwrap();
+        let ops: u64 = plan.items.iter().map(|kernel| kernel.linear.estimates().ops).sum();
+        assert!(1 <= plan.kernel_count() && ops < 20_000 * COUNT as u64, "{ops} ops");
+    }
+}
+
+#[test]
+fn gradients_of_a_constant_are_added_across_devices() {
+    let w = Tensor::zeros(DType::F32, &[2]).unwrap().requires_grad_(true).unwrap();
+    let part = |device: &str, elements: &[f32]| {
+        let x = Tensor::from_slice(&[2], elements).unwrap().to(device).unwrap();
+        sum(&w.to(device).unwrap().mul(&x).unwrap())
+    };
+    let (a, b) = (part("jit", &[1.0, 2.0]), part("interp", &[10.0, 20.0]));
+    let both = a.to("interp").unwrap().add(&b).unwrap();
+    assert_eq!(floats(&both.gradient(&[&w]).unwrap()[0]), [11.0, 22.0]);
+    for loss in [&both, &a, &b] {
+        loss.backward().unwrap();
+    }
+    assert_eq!(floats(&w.grad().unwrap()), [22.0, 44.0]);
 }

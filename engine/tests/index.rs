@@ -3,7 +3,7 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::{DType, Ellipsis, Error, Index, NewAxis, Tensor, stepped};
+use gradiff::{DType, Ellipsis, Engine, Error, Index, NewAxis, Tensor, stepped};
 
 fn numbered(shape: &[i64]) -> Tensor {
     Tensor::arange(DType::I32, 0, 1, shape.iter().product()).unwrap().reshape(shape).unwrap()
@@ -168,6 +168,66 @@ fn elements_are_replaced() {
 }
 
 #[test]
+fn elements_that_a_mask_selects_are_replaced() {
+    let values = |shape: &[i64], elements: &[i64]| integers(shape, elements).cast(DType::I32);
+    let changed = |change: &dyn Fn(&Tensor) -> Result<Tensor, Error>| {
+        let x = numbered(&[2, 3]);
+        change(&x).unwrap();
+        x.to_text().unwrap()
+    };
+    let found = changed(&|x| x.set(x.cmplt(3)?.not()?, values(&[3], &[7, 8, 9])?));
+    assert_eq!(found, "[[0, 1, 2], [7, 8, 9]]");
+    let columns = Tensor::from_slice(&[3], &[true, false, true]).unwrap();
+    let cases: [(&[i64], &[i64], &str); 4] = [
+        (&[2, 2], &[7, 8, 9, 10], "[[7, 1, 8], [9, 4, 10]]"),
+        (&[2], &[7, 8], "[[7, 1, 8], [7, 4, 8]]"),
+        (&[2, 1], &[7, 8], "[[7, 1, 7], [8, 4, 8]]"),
+        (&[], &[7], "[[7, 1, 7], [7, 4, 7]]"),
+    ];
+    for (shape, elements, expected) in cases {
+        let found = changed(&|x| x.set((.., &columns), values(shape, elements)?));
+        assert_eq!(found, expected);
+    }
+    let last = Tensor::from_slice(&[2], &[false, true]).unwrap();
+    let found = changed(&|x| x.set((&last, stepped(.., -1)), values(&[1, 3], &[7, 8, 9])?));
+    assert_eq!(found, "[[0, 1, 2], [9, 8, 7]]");
+    let found = changed(&|x| x.set((NewAxis, 0, &columns), values(&[1, 2], &[7, 8])?));
+    assert_eq!(found, "[[7, 1, 8], [3, 4, 5]]");
+    let rows = Tensor::full(DType::Bool, &[2], true).unwrap();
+    let found = changed(&|x| x.set((&rows, 1), values(&[2], &[7, 8])?));
+    assert_eq!(found, "[[0, 7, 2], [3, 8, 5]]");
+    let found = changed(&|x| x.set((&rows, &integers(&[2], &[2, 0])), values(&[2], &[7, 8])?));
+    assert_eq!(found, "[[0, 1, 7], [8, 4, 5]]");
+    let found = changed(&|x| x.set(x.cmplt(0)?, values(&[0], &[])?));
+    assert_eq!(found, "[[0, 1, 2], [3, 4, 5]]");
+    let x = numbered(&[2, 3]);
+    check_error(x.set((.., &columns), numbered(&[3])), "must broadcast");
+    let nan = Tensor::from_slice(&[3], &[f32::NAN, 1.0, f32::NAN]).unwrap();
+    check(nan.set(nan.cmplt(2).unwrap(), f64::INFINITY), "[NaN, inf, NaN]");
+}
+
+/// A mask is not compared with each position: no loop runs over the selected elements for each
+/// element.
+#[test]
+fn work_of_a_mask_grows_with_the_elements() {
+    const COUNT: usize = 20_000;
+    let data = |count: usize| Tensor::from_slice(&[count as i64], &vec![1.5f32; count]).unwrap();
+    let bits: Vec<bool> = (0..COUNT).map(|number| number % 2 == 0).collect();
+    let mask = Tensor::from_slice(&[COUNT as i64], &bits).unwrap();
+    let by_scalar = data(COUNT).set(&mask, 7).unwrap();
+    let by_elements = data(COUNT).set(&mask, data(COUNT / 2)).unwrap();
+    let x = data(COUNT).requires_grad_(true).unwrap();
+    let weights = data(COUNT / 2);
+    let gradient = x.get(&mask).unwrap().gradient_by(&weights, &[&x]).unwrap().remove(0);
+    let engine = Engine::new("jit").unwrap();
+    for tensor in [by_scalar, by_elements, gradient] {
+        let plan = engine.plan(&[&tensor]).unwrap();
+        let ops: u64 = plan.items.iter().map(|kernel| kernel.linear.estimates().ops).sum();
+        assert!(1 <= plan.kernel_count() && ops < 1000 * COUNT as u64, "{ops} ops");
+    }
+}
+
+#[test]
 fn wrong_indices_are_refused() {
     let x = numbered(&[2, 3]);
     check_error(x.get(2), "2 along axis 0, which has 2");
@@ -192,6 +252,15 @@ fn gradients_flow_to_the_selected_elements() {
     let loss = x.get(&twice).unwrap().mul(x.get(1).unwrap()).unwrap().sum(..).unwrap();
     loss.backward().unwrap();
     check(Ok(x.grad().unwrap()), "[4.0, 5.0, 2.0]");
+    let x = Tensor::from_slice(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let columns = Tensor::from_slice(&[3], &[true, false, true]).unwrap();
+    let weights = Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0]).unwrap();
+    let found = x.get((.., &columns)).unwrap().gradient_by(&weights, &[&x]).unwrap().remove(0);
+    check(Ok(found), "[[1.0, 0.0, 2.0], [3.0, 0.0, 4.0]]");
+    let mask = x.cmplt(3).unwrap().not().unwrap();
+    let selected = x.get(&mask).unwrap();
+    let found = selected.mul(&selected).unwrap().sum(..).unwrap().gradient(&[&x]).unwrap();
+    check(Ok(found[0].clone()), "[[0.0, 0.0, 6.0], [8.0, 10.0, 12.0]]");
 }
 
 #[test]
@@ -205,6 +274,10 @@ fn masks_select_on_any_device() -> Result<(), Error> {
         assert_eq!(placed.get(Tensor::ones(DType::Bool, &[3])?)?.to_vec::<i32>()?, [1, 2, 3]);
         assert_eq!(placed.get(&mask)?.to_vec::<i32>()?, [1, 3]);
         assert_eq!(placed.nonzero()?.device()?, device);
+        let changed = placed.neg()?;
+        changed.set(&mask, 9)?;
+        changed.set(mask.to(device)?, Tensor::from_slice(&[2], &[7, 8])?.to(device)?)?;
+        assert_eq!((changed.to_vec::<i32>()?, changed.device()?), (vec![7, -2, 8], device));
         let ones = Tensor::ones(DType::I32, &[3])?;
         assert_eq!(ones.get(mask.to(device)?)?.device()?, device);
     }

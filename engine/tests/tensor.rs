@@ -4,7 +4,8 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::{DType, Engine, Error, Tensor, keepdim};
+use gradiff::graph::{Arg, Buffer, Op};
+use gradiff::{Conv, DType, Engine, Error, Interpolation, Tensor, UOp, keepdim};
 
 fn engine() -> Engine {
     Engine::new("interp").expect("the interpreter needs nothing")
@@ -233,7 +234,7 @@ fn sorts_merge_long_axes() {
         let first: Vec<i32> = expected[..3].to_vec();
         assert_eq!(x.topk(3, 0, true).unwrap().1.to_vec::<i32>().unwrap(), first, "{length}");
     }
-    let long = Tensor::zeros(DType::F32, &[1 << 21]).unwrap();
+    let long = Tensor::zeros(DType::F32, &[1 << 24]).unwrap();
     let error = long.sort(0, false).unwrap_err().to_string();
     assert!(error.contains("the elements times the size of the axis are more than"), "{error}");
 }
@@ -373,12 +374,22 @@ fn errors_say_what_is_allowed() {
     check_error(none.expand(&huge), &["not 0"]);
     check_error(none.pad(&[(i64::MAX - 1, 0), (i64::MAX - 1, 0), (0, 0)], 0), &["not 0"]);
     let row = Tensor::zeros(DType::F32, &[1 << 20, 0]).unwrap();
-    check_error(row.matmul(&Tensor::zeros(DType::F32, &[0, 1 << 21]).unwrap()), &["not 0"]);
+    let columns = Tensor::zeros(DType::F32, &[0, 1 << 21]).unwrap();
+    check_error(row.matmul(&columns), &["[1048576, 2097152]", "1099511627776 elements at most"]);
+    check_error(Tensor::einsum("ij,jk->ik", &[&row, &columns]), &["1099511627776 elements"]);
+    let rows = Tensor::zeros(DType::F32, &[1 << 20, 1 << 10]).unwrap();
+    check_error(rows.matmul(&rows.transpose(0, 1).unwrap()), &["[1048576, 1048576, 1024]"]);
+    let row = Tensor::zeros(DType::F32, &[1 << 20, 1]).unwrap();
+    check_error(row.mul(columns.sum(keepdim(0)).unwrap()), &["1099511627776 elements at most"]);
     let text_of = |shape| Tensor::zeros(DType::F32, shape).unwrap().to_text();
     let error = text_of(&[1 << 40, 0]).unwrap_err().to_string();
     assert!(error.contains("1099511627776 elements or lists, 67108864 at most"), "{error}");
     assert_eq!(text_of(&[2, 0, 1 << 30]).unwrap(), "[[], []]");
     check_error(Tensor::full(DType::F32, &[-1], 1), &["-1"]);
+    let images = |shape: &[i64]| Tensor::zeros(DType::F32, shape).unwrap();
+    let groups = Conv::default().groups(i64::MAX);
+    let transposed = images(&[1, 0, 3]).conv_transpose2d(&images(&[0, 3, 2]), &groups);
+    check_error(transposed, &["too large"]);
     check_error(Tensor::arange(DType::F32, 0, 1, 3), &["integer dtypes"]);
     check_error(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), &["7 bytes", "8 bytes"]);
     let huge = Tensor::full(DType::F32, &[1 << 40], 1).unwrap();
@@ -386,6 +397,39 @@ fn errors_say_what_is_allowed() {
     assert!(error.contains("at most"), "{error}");
     assert!(grid().to_vec::<f32>().is_err(), "the dtype is not converted implicitly");
     assert!(Engine::new("abacus").is_err());
+}
+
+/// Products and pairs that no kernel stores may be more than the elements of a tensor.
+#[test]
+fn reductions_of_more_elements_than_a_tensor_has_are_planned() {
+    let zeros = |shape: &[i64]| Tensor::zeros(DType::F32, shape).unwrap();
+    let numbers = |count: i64| Tensor::arange(DType::I32, 0, 1, count).unwrap();
+    let (count, square) = (1_100_000, zeros(&[2048, 2048]));
+    let x = numbers(count);
+    assert_eq!(x.index_select(&x, 0).unwrap().shape(), [count]);
+    assert_eq!(x.interpolate(&[count], Interpolation::Nearest, false).unwrap().shape(), [count]);
+    assert_eq!(x.sort(0, false).unwrap().shape(), [count]);
+    let positions = numbers(300_000).floormod(2048).unwrap();
+    assert_eq!(square.get((&positions, &positions)).unwrap().shape(), [300_000]);
+    square.set((&positions, &positions), 1).unwrap();
+    let mask = Tensor::full(DType::Bool, &[count], true).unwrap();
+    assert_eq!(x.get(&mask).unwrap().shape(), [count]);
+    let wide = zeros(&[10_400, 10_400]);
+    let product = wide.matmul(&wide).unwrap();
+    assert_eq!(product.sum(..).unwrap().gradient(&[&wide]).unwrap()[0].shape(), wide.shape());
+    let image = zeros(&[64, 1024, 64, 64]);
+    let found = image.conv2d(&zeros(&[8192, 1024, 1, 1]), &Conv::default()).unwrap();
+    assert_eq!(found.shape(), [64, 8192, 64, 64]);
+    // These matrices have no memory: nothing runs.
+    let matrix = || {
+        let arg = Arg::Buffer(Buffer::new(DType::F32, 1 << 28));
+        let node = UOp::new(Op::Buffer, DType::F32, [], arg);
+        Tensor::from_uop(node).unwrap().reshape(&[1 << 14, 1 << 14]).unwrap()
+    };
+    let engine = Engine::new("jit").unwrap();
+    let mut plans = [engine.plan(&[&matrix().matmul(&matrix()).unwrap()]).unwrap()];
+    assert!(1 <= plans[0].kernel_count());
+    engine.compile(&mut plans).unwrap();
 }
 
 #[test]
@@ -550,5 +594,64 @@ fn singular_values_of_larger_matrices_converge() {
             let values = s.to_vec::<f64>().unwrap();
             assert!(values.is_sorted_by(|x, y| x >= y) && values.iter().all(|x| *x >= 0.0));
         }
+    }
+}
+
+/// Columns whose squares underflow are reflected as precisely as larger ones.
+#[test]
+fn columns_far_below_the_largest_are_orthogonal() {
+    for size in [3e-22f32, 1e-25] {
+        let rows = [1.0, 0.0, 0.0, 0.0, size, 0.3 * size, 0.0, 0.7 * size, size];
+        let x = Tensor::from_slice(&[3, 3], &rows).unwrap().to("jit").unwrap();
+        let (q, r) = x.qr().unwrap();
+        let unit = Tensor::eye(DType::F32, 3, 3).unwrap();
+        let gram = q.transpose(0, 1).unwrap().matmul(&q).unwrap();
+        let columns = x.abs().unwrap().max(keepdim(0)).unwrap();
+        let error = q.matmul(&r).unwrap().sub(&x).unwrap().div(&columns).unwrap();
+        for difference in [gram.sub(&unit).unwrap(), error] {
+            let elements = difference.to_vec::<f32>().unwrap();
+            assert!(elements.iter().all(|element| element.abs() < 1e-5), "{size}: {elements:?}");
+        }
+    }
+}
+
+#[test]
+fn a_factor_of_a_matrix_without_elements_is_another_tensor() {
+    let x = Tensor::zeros(DType::F32, &[0, 2]).unwrap();
+    let (_, r) = x.qr().unwrap();
+    r.requires_grad_(true).unwrap();
+    assert_eq!(x.requires_grad(), None);
+}
+
+#[test]
+fn positions_of_no_elements_have_the_fill() {
+    let x = Tensor::zeros(DType::F32, &[0, 1 << 35]).unwrap();
+    assert_eq!(x.nonzero_sized(1, -7).unwrap().to_text().unwrap(), "[[-7, -7]]");
+}
+
+/// Axes that are divided into blocks, and blocks of blocks.
+#[test]
+fn long_running_sums_of_powers_are_those_of_each_prefix() {
+    const COUNT: usize = 1500;
+    let element = |at: usize| match at {
+        ..20 | 700..740 => f64::NEG_INFINITY,
+        1400 => f64::INFINITY,
+        1450 => f64::NAN,
+        _ => 3.0 * (at * 7919 % 101) as f64 - 150.0 + at as f64 / 10.0,
+    };
+    let x: Vec<f64> = (0..COUNT).map(element).collect();
+    let tensor = Tensor::from_slice(&[COUNT as i64], &x).unwrap().to("jit").unwrap();
+    let found = tensor.logcumsumexp(0).unwrap().to_vec::<f64>().unwrap();
+    for (last, found) in found.into_iter().enumerate() {
+        let so_far = &x[..=last];
+        let largest = so_far.iter().fold(f64::NEG_INFINITY, |largest, x| largest.max(*x));
+        let expected = match largest {
+            _ if 1450 <= last => f64::NAN,
+            largest if largest.is_infinite() => largest,
+            _ => largest + so_far.iter().map(|x| (x - largest).exp()).sum::<f64>().ln(),
+        };
+        let is_near = (found - expected).abs() <= 1e-12 * expected.abs().max(1.0);
+        let is_same = found == expected || found.is_nan() && expected.is_nan();
+        assert!(is_near || is_same, "{last}: {found}, {expected}");
     }
 }

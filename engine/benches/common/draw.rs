@@ -1,4 +1,5 @@
-//! Rows that nobody has tuned for: the ops of `suite.txt` with sizes, numbers and types from a seed.
+//! Rows that nobody has tuned for: the ops of `suite.txt`, with sizes, numbers and types from a
+//! seed.
 
 use fastrand::Rng;
 

@@ -21,7 +21,7 @@ pub(crate) struct Value<'a> {
     /// Bytes per lane of a mask, a vector of bools whose lanes are the integers 0 and -1; 0 for
     /// everything that is not a mask.
     pub(crate) mask_bytes: u8,
-    /// The value, if it is a constant or a splat of one.
+    /// The value, if it is a constant, an op of constants, or a splat of these.
     pub(crate) known: Option<Constant>,
 }
 

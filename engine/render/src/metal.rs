@@ -55,6 +55,7 @@ const VECTORS: VectorSyntax = VectorSyntax {
     make: |kind, values| code!("{}({})", kind, values),
     bitcast: |kind, value| code!("as_type<{}>({})", kind, value),
     convert: |kind, value| code!("{}({})", kind, value),
+    converts: |_, _| true,
     select: |mask, y, z| code!("select({}, {}, {})", z, y, mask),
     lane: |value, lane| code!("{}.{}", value, ["x", "y", "z", "w"][lane & 3]),
     constant,
@@ -159,7 +160,7 @@ impl Dialect for Metal {
         let mut text = code!("kernel void {}({}) {{\n", header.name, parameters);
         for (name, dtype, size_elements) in &header.locals {
             let kind = type_name(*dtype);
-            text.push(&code!("  threadgroup alignas(16) {} {name}[{size_elements}];\n", kind));
+            text.push(&code!("  alignas(16) threadgroup {} {name}[{size_elements}];\n", kind));
         }
         Some(text)
     }

@@ -67,6 +67,7 @@ const VECTORS: VectorSyntax = VectorSyntax {
     make: |kind, values| code!("({})({})", kind, values),
     bitcast: |kind, value| code!("as_{}({})", kind, value),
     convert: |kind, value| code!("convert_{}({})", kind, value),
+    converts: |_, _| true,
     select: |mask, y, z| code!("select({}, {}, {})", z, y, mask),
     lane: |value, lane| code!("{}.s{lane:x}", value),
     constant: |value| Some(constant(value)),

@@ -23,6 +23,8 @@ pub(crate) struct VectorSyntax {
     pub(crate) bitcast: fn(&Code, &Code) -> Code,
     /// A conversion of the lanes to this type.
     pub(crate) convert: fn(&Code, &Code) -> Code,
+    /// Returns whether conversions between these types are casts in every implementation.
+    pub(crate) converts: fn(from: DType, to: DType) -> bool,
     /// Selects per lane: `y` where the mask is set, else `z`.
     pub(crate) select: fn(mask: &Code, y: &Code, z: &Code) -> Code,
     /// Lane `n` of a vector.
@@ -197,7 +199,11 @@ impl VectorSyntax {
                 let mask_bytes = if self.has_masks { from.size_bytes() as u8 } else { 0 };
                 Text { code: (self.not_equal)(value.code, &zero), mask_bytes }
             }
-            _ if from.is_float() && to.is_int() || is_half(from) || is_half(to) => {
+            _ if from.is_float() && to.is_int()
+                || is_half(from)
+                || is_half(to)
+                || !(self.converts)(from, to) =>
+            {
                 Code::call(format!("cast_{from}_{to}x{lanes}"), &[value.code]).into()
             }
             _ => (self.convert)(&kind, value.code).into(),

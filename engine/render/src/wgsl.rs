@@ -61,6 +61,11 @@ const VECTORS: VectorSyntax = VectorSyntax {
     make: |kind, values| code!("{}({})", kind, values),
     bitcast: |kind, value| code!("bitcast<{}>({})", kind, value),
     convert: |kind, value| code!("{}({})", kind, value),
+    // Those that scalars have helpers or two steps for.
+    converts: |from, to| {
+        let is_widened = from.is_int() && to.is_int() && from.size_bytes() < to.size_bytes();
+        !(is_widened || to == DType::F64 && matches!(from, DType::I64 | DType::U64))
+    },
     select: |mask, y, z| code!("select({}, {}, {})", z, y, mask),
     lane: |value, lane| code!("{}.{}", value, ["x", "y", "z", "w"][lane & 3]),
     constant: |value| EXTENDED.constant(value),

@@ -193,18 +193,15 @@ impl<'a> Writer<'a> {
         let (expression, source) = (self.expressions.get(position)?, &self.linear.uops[position]);
         // The splat of a constant is known as well.
         let lane = match (source.op, source.src.as_slice()) {
-            (Op::Vectorize, [lane]) => &self.linear.uops[*lane as usize],
-            _ => source,
+            (Op::Vectorize, [lane]) => *lane as usize,
+            _ => position,
         };
         Some(Value {
             code: &expression.code,
             dtype: source.dtype,
             lanes: source.lanes,
             mask_bytes: expression.mask_bytes,
-            known: match lane.arg {
-                Arg::Const(value) => Some(value),
-                _ => None,
-            },
+            known: self.expressions.get(lane)?.constant,
         })
     }
 

@@ -66,8 +66,18 @@ impl Tensor {
         steps.extend(self.shape()[ranges.len()..].iter().map(whole));
         let counts: Vec<i64> = steps.iter().map(|steps| steps.count).collect();
         let value = self.assigned("assign_slice", value.into(), &counts)?;
-        let mut mask = Tensor::full(DType::Bool, &counts, true)?;
-        let mut spread = value;
+        self.assign_where(&steps, &Tensor::full(DType::Bool, &counts, true)?, &value)
+    }
+
+    /// Replaces the elements at these steps along each axis by those of `value` where the mask is
+    /// true; both have the sizes of the steps. Returns the tensor.
+    pub(crate) fn assign_where(
+        &self,
+        steps: &[Steps],
+        mask: &Tensor,
+        value: &Tensor,
+    ) -> Result<Tensor, Error> {
+        let (mut mask, mut spread) = (mask.clone(), value.clone());
         for (axis, steps) in steps.iter().enumerate() {
             let size = self.shape()[axis];
             mask = mask.spread_along(axis, steps, size)?;

@@ -6,7 +6,7 @@ use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use crate::error::invalid;
 use crate::placement::check_devices;
 use crate::promotion::promote;
-use crate::tensor::{broadcast, check_shape, constant_node, with_shape};
+use crate::tensor::{broadcast, check_reduced, check_shape, constant_node, with_shape};
 use crate::{Error, Operand, Tensor};
 
 /// Refuses a dtype that operands may not have.
@@ -69,7 +69,7 @@ macro_rules! binary {
         /// If shapes do not broadcast, or the op does not take the promoted dtype.
         pub fn $name(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
             let operands = operands!($op $(, $operands)?);
-            let (x, y) = pair(stringify!($name), operands, self, other.into())?;
+            let (x, y) = pair(stringify!($name), operands, self, other.into(), check_shape)?;
             Ok(Tensor::from_valid(with_shape(UOp::binary(Op::$op, x, y))))
         }
     )*}};
@@ -155,8 +155,16 @@ impl Tensor {
             Operand::Tensor(y) => (to_float(self)?, Operand::Tensor(to_float(&y)?)),
             scalar => (to_float(self)?, scalar),
         };
-        let (x, y) = pair("div", Operands::Floats, &x, y)?;
+        let (x, y) = pair("div", Operands::Floats, &x, y, check_shape)?;
         Ok(Tensor::from_valid(with_shape(UOp::binary(Op::FDiv, x, y))))
+    }
+
+    /// The op of pairs of elements, all of which a method reduces at once: none is stored, so that
+    /// there may be more than of a tensor.
+    pub(crate) fn combined(&self, op: Op, other: &Tensor) -> Result<Tensor, Error> {
+        let operands = if op.is_comparison() { Operands::Any } else { Operands::Numbers };
+        let (x, y) = pair(op.name(), operands, self, other.into(), check_reduced)?;
+        Ok(Tensor::from_valid(with_shape(UOp::binary(op, x, y))))
     }
 
     /// `x` where `self` is true, else `y`. `self` is bool; x and y are promoted, all broadcast.
@@ -251,12 +259,18 @@ impl Tensor {
     }
 }
 
-/// Promotes and broadcasts the operands of a binary op.
-fn pair(name: &str, operands: Operands, x: &Tensor, y: Operand) -> Result<(UOp, UOp), Error> {
+/// Promotes and broadcasts the operands of a binary op, whose shape is checked.
+fn pair(
+    name: &str,
+    operands: Operands,
+    x: &Tensor,
+    y: Operand,
+    check: fn(&[i64]) -> Result<i64, Error>,
+) -> Result<(UOp, UOp), Error> {
     let sources = [Operand::from(x), y];
     let dtype = common_dtype(name, &sources)?;
     check_dtype(name, operands, dtype)?;
-    let shape = common_shape(name, &sources.each_ref())?;
+    let shape = broadcast_shape(name, &sources.each_ref(), check)?;
     let [x, y] = sources;
     Ok((operand_node(x, dtype, &shape)?, operand_node(y, dtype, &shape)?))
 }
@@ -297,6 +311,15 @@ fn common_dtype(name: &str, operands: &[Operand]) -> Result<DType, Error> {
 /// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1. Operands
 /// on different devices are refused.
 pub(crate) fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>, Error> {
+    broadcast_shape(name, operands, check_shape)
+}
+
+/// [`common_shape`], which is checked unless it is that of an operand.
+fn broadcast_shape(
+    name: &str,
+    operands: &[&Operand],
+    check: fn(&[i64]) -> Result<i64, Error>,
+) -> Result<Vec<i64>, Error> {
     let tensors = operands.iter().filter_map(|operand| match operand {
         Operand::Tensor(tensor) => Some(tensor.uop()),
         Operand::Scalar(_) => None,
@@ -320,6 +343,12 @@ pub(crate) fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>
             *size = if *size == 1 { *operand_size } else { *size };
         }
     }
-    check_shape(&shape)?;
+    let has_shape = |operand: &&Operand| match operand {
+        Operand::Tensor(tensor) => *tensor.shape() == *shape,
+        Operand::Scalar(_) => false,
+    };
+    if !operands.iter().any(has_shape) {
+        check(&shape)?;
+    }
     Ok(shape)
 }

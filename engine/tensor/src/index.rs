@@ -10,6 +10,7 @@ use crate::elementwise::common_shape;
 use crate::error::invalid;
 use crate::methods::movement::steps_of;
 use crate::placement::name_of;
+use crate::tensor::broadcast;
 use crate::{Error, Operand, Tensor};
 
 /// A new axis of size 1, as an index.
@@ -206,10 +207,13 @@ impl Tensor {
     pub fn get(&self, indices: impl Into<Indices>) -> Result<Tensor, Error> {
         let found = self.resolved(indices.into())?;
         let sliced = self.slice(&found.ranges)?.reshape(&found.shape)?;
-        match found.elements.is_empty() {
-            true => Ok(sliced),
-            false => sliced.selected(&found.elements),
+        if found.elements.is_empty() {
+            return Ok(sliced);
         }
+        let selected = sliced.selected(&found.elements)?;
+        let Some((axis, mask)) = &found.mask else { return Ok(selected) };
+        let axis = Tensor::scalar(DType::I64, *axis as i64)?;
+        Ok(selected.as_function("masked_select", &[&sliced, mask, &axis]))
     }
 
     /// Replaces the elements at indices, as [`get`](Tensor::get) selects them, by those of `value`,
@@ -244,6 +248,9 @@ impl Tensor {
                 "set of {self:?}: it requires a gradient; detach it, or assign all of it"
             ));
         }
+        if let Some((axis, mask)) = &found.mask {
+            return self.set_by_mask(&found, *axis, mask, value.into());
+        }
         // The positions of all elements, from 1 on, so that 0 stands for those outside.
         let positions = Tensor::arange(DType::I64, 1, 1, self.size_elements())?;
         let sliced = positions.reshape(self.shape())?.slice(&found.ranges)?;
@@ -255,6 +262,35 @@ impl Tensor {
             current.flatten(0, -1)?.scatter(&positions, &value, 0)?.reshape(self.shape())
         })?;
         Ok(self.clone())
+    }
+
+    /// Replaces the elements that a mask selects; its axes are those from `axis` on.
+    fn set_by_mask(
+        &self,
+        found: &Resolved,
+        axis: usize,
+        mask: &Tensor,
+        value: Operand,
+    ) -> Result<Tensor, Error> {
+        let (before, after) = (&found.shape[..axis], &found.shape[axis + mask.rank()..]);
+        // The axis of the selected elements.
+        let size = match &value {
+            Operand::Scalar(_) => None,
+            Operand::Tensor(value) => value.shape().iter().nth_back(after.len()).copied(),
+        };
+        let is_broadcast = size.is_none_or(|size| size == 1);
+        let count = if is_broadcast { 1 } else { found.elements[0].1.size_elements() };
+        let value = self.assigned("set", value, &[before, &[count], after].concat())?;
+        let value = match is_broadcast {
+            true => value.unflatten(axis as i64, &vec![1; mask.rank()])?,
+            false => value.spread_by_mask(mask, axis)?,
+        };
+        let mask = mask.reshape(&[mask.shape(), &vec![1; after.len()]].concat())?;
+        let steps = steps_of("set", self.shape(), &found.ranges)?;
+        let sizes: Vec<i64> = steps.iter().map(|steps| steps.count).collect();
+        let [mask, value] = [mask, value]
+            .map(|x| Tensor::from_valid(broadcast(x.uop(), &found.shape)).reshape(&sizes));
+        self.assign_where(&steps, &mask?, &value?)
     }
 
     /// Divides indices into ranges along the axes, and elements along those that are left.
@@ -304,12 +340,20 @@ impl Tensor {
                     if mask.rank() == 0 || self.shape()[axes.clone()] != *mask.shape() {
                         return refused(format!("the mask has shape {:?}", mask.shape()));
                     }
+                    let is_first = found.elements.is_empty();
+                    let first = found.shape.len();
                     for (axis, positions) in axes.zip(true_positions(&mask, self)?) {
                         found.add_elements(self.shape()[axis], positions);
                     }
+                    let mask = match self.uop().device() {
+                        Some(device) => mask.to(name_of(device)?)?,
+                        None => mask,
+                    };
+                    found.mask = is_first.then_some((first, mask));
                 }
                 Index::Elements(positions) if positions.dtype().is_int() => {
                     found.add_elements(size, positions);
+                    found.mask = None;
                 }
                 Index::Elements(tensor) => {
                     return refused(format!("{tensor:?} is neither of integers nor of bools"));
@@ -365,6 +409,8 @@ struct Resolved {
     shape: Vec<i64>,
     /// Positions along axes of this shape.
     elements: Vec<(usize, Tensor)>,
+    /// The mask that all positions are of, and its first axis in this shape, if there is one.
+    mask: Option<(usize, Tensor)>,
 }
 
 impl Resolved {

@@ -6,7 +6,9 @@ use crate::axes::{resolve_axes, resolve_axis};
 use crate::elementwise::cast_node;
 use crate::error::invalid;
 use crate::placement::check_devices;
-use crate::tensor::{broadcast, check_shape, constant_node, reshape_node, with_shape};
+use crate::tensor::{
+    broadcast, check_reduced, check_shape, constant_node, reshape_node, with_shape,
+};
 use crate::{Error, Scalar, Tensor};
 
 impl Tensor {
@@ -158,8 +160,8 @@ impl Tensor {
     /// or not below the size of the axis, the result is 0.
     /// # Errors
     /// If the axis does not exist, `index` is not an integer tensor, its rank or its size on
-    /// another axis differs, or its number of elements times the size of the gathered axis is more
-    /// than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
+    /// another axis differs, or its number of elements times the size of the gathered axis is 2^48
+    /// or more.
     pub fn gather(&self, axis: i64, index: &Tensor) -> Result<Tensor, Error> {
         let axis = resolve_axis("gather", axis, self.shape())?;
         let fits = index.rank() == self.rank()
@@ -177,7 +179,7 @@ impl Tensor {
         let count = self.shape()[axis];
         let mut expanded = index.shape().to_vec();
         expanded.push(count);
-        check_shape(&expanded)?;
+        check_reduced(&expanded)?;
         let wide = match index.dtype() {
             DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32
                 if count <= i64::from(i32::MAX) =>

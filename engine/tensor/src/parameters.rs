@@ -1,7 +1,7 @@
 //! Parameters: the nodes that gradients are taken of, the tensors that they are the values of, and
 //! the ways of gradients through a graph.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +15,9 @@ pub(crate) const COMPUTED: &str = "computed";
 
 /// The states of the tensors whose values are parameters.
 static PARAMETERS: Mutex<Known> = Mutex::new(Known { states: BTreeMap::new(), limit: LIMIT_MIN });
+
+/// Number of nodes that [`may_require_gradient`] visits.
+const NEAREST: usize = 64;
 
 /// Number of states from which on those that are gone are removed.
 const LIMIT_MIN: usize = 64;
@@ -35,6 +38,14 @@ impl Known {
             self.limit = LIMIT_MIN.max(2 * self.states.len());
         }
         self.states.insert(number, state.downgrade());
+    }
+
+    /// Removes the oldest states that are gone. Returns whether none is left.
+    fn is_empty(&mut self) -> bool {
+        while let Some(oldest) = self.states.first_entry().filter(|entry| entry.get().is_gone()) {
+            oldest.remove();
+        }
+        self.states.is_empty()
     }
 }
 
@@ -64,40 +75,82 @@ pub(crate) fn differentiable_sources(node: &UOp) -> impl Iterator<Item = &UOp> {
     node.src()[start..].iter().filter(|source| source.dtype().is_float())
 }
 
-/// Returns the parameters that gradients of a node are passed to and whose tensors are there, each
-/// once, with the states of the tensors.
-pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
-    let mut found: BTreeMap<i64, &UOp> = BTreeMap::new();
-    let (mut seen, mut pending) = (FxHashSet::default(), vec![node]);
-    while let Some(node) = pending.pop() {
-        if !seen.insert(node) || !passes_gradients(node) {
-            continue;
-        }
-        if let (Op::Parameter, Arg::Int(number)) = (node.op(), node.arg()) {
-            found.insert(*number, node);
-        }
-        pending.extend(differentiable_sources(node));
+/// The nodes that gradients of a node are passed to, itself first, each once, the nearest first.
+struct Below<'a> {
+    seen: FxHashSet<&'a UOp>,
+    pending: VecDeque<&'a UOp>,
+}
+
+impl<'a> Below<'a> {
+    fn new(node: &'a UOp) -> Below<'a> {
+        let pending = [node].into_iter().filter(|node| passes_gradients(node)).collect();
+        Below { seen: FxHashSet::default(), pending }
     }
-    // The states are read after PARAMETERS is unlocked: a thread that holds a state's lock may wait
+}
+
+impl<'a> Iterator for Below<'a> {
+    type Item = &'a UOp;
+
+    fn next(&mut self) -> Option<&'a UOp> {
+        let node = self.pending.pop_front()?;
+        for source in differentiable_sources(node) {
+            if passes_gradients(source) && self.seen.insert(source) {
+                self.pending.push_back(source);
+            }
+        }
+        Some(node)
+    }
+}
+
+/// Returns the state of the tensor whose value the node is, if it is a parameter and the tensor is
+/// there and requires a gradient.
+fn requiring(node: &UOp) -> Option<Shared> {
+    let (Op::Parameter, Arg::Int(number)) = (node.op(), node.arg()) else { return None };
+    // The state is read after PARAMETERS is unlocked: a thread that holds a state's lock may wait
     // for it.
     let known = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let state_of = |number: &i64| known.states.get(number)?.upgrade();
-    let alive = |(number, node): (i64, &UOp)| Some((node.clone(), state_of(&number)?));
-    let mut alive: Vec<(UOp, Shared)> = found.into_iter().filter_map(alive).collect();
+    let state = known.states.get(number)?.upgrade()?;
     drop(known);
+    let (value, requires_grad) = {
+        let state = state.read();
+        (state.node.clone(), state.requires_grad)
+    };
     // A node that a program made by itself may have any number.
-    alive.retain(|(node, state)| {
-        let value = &state.read().node;
-        value.dtype() == node.dtype() && value.shape() == node.shape()
-    });
-    alive
+    let is_value = value.dtype() == node.dtype() && value.shape() == node.shape();
+    (is_value && requires_grad == Some(true)).then_some(state)
+}
+
+/// Returns the parameters that gradients of a node are passed to and whose tensors require one,
+/// each once, with the states of the tensors.
+pub(crate) fn parameters_below(node: &UOp) -> Vec<(UOp, Shared)> {
+    let mut found: BTreeMap<i64, (UOp, Shared)> = BTreeMap::new();
+    for node in Below::new(node) {
+        if let (Some(state), Arg::Int(number)) = (requiring(node), node.arg()) {
+            found.insert(*number, (node.clone(), state));
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Returns whether there is no tensor whose value is a parameter.
+fn are_none() -> bool {
+    PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
 }
 
 /// Returns whether gradients of a node are passed to a tensor that requires one.
 pub(crate) fn requires_gradient(node: &UOp) -> bool {
-    let are_none = PARAMETERS.lock().unwrap_or_else(PoisonError::into_inner).states.is_empty();
-    !are_none
-        && parameters_below(node).iter().any(|(_, state)| state.read().requires_grad == Some(true))
+    !are_none() && Below::new(node).any(|node| requiring(node).is_some())
+}
+
+/// Returns whether [`requires_gradient`] may hold. True as well if there is none among the nearest
+/// nodes, so that the time does not grow with the graph.
+pub(crate) fn may_require_gradient(node: &UOp) -> bool {
+    if are_none() {
+        return false;
+    }
+    let mut nodes = Below::new(node);
+    let mut nearest = nodes.by_ref().take(NEAREST);
+    nearest.any(|node| requiring(node).is_some()) || nodes.next().is_some()
 }
 
 /// Returns the node of a tensor that has been computed: `value`, through which the gradients of the
@@ -118,5 +171,37 @@ pub(crate) fn keeping_gradients(before: &UOp, value: UOp) -> UOp {
             assert!(node.shape().is_some(), "a node of tensor level has a shape");
             node
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, Tensor};
+
+    #[test]
+    fn without_gradients_few_nodes_are_visited() -> Result<(), Error> {
+        let parameter = Tensor::from_slice(&[1], &[1f32])?.requires_grad_(true)?;
+        let mut x = Tensor::from_slice(&[1], &[2f32])?;
+        let _evaluation = Tensor::no_grad();
+        for _ in 0..1000 {
+            x = x.add(1)?;
+            assert!(Below::new(&x.uop()).count() <= NEAREST);
+        }
+        assert_eq!((parameter.requires_grad(), x.requires_grad()), (Some(true), None));
+        Ok(())
+    }
+
+    #[test]
+    fn the_nearest_parameter_is_found_first() -> Result<(), Error> {
+        let parameter = Tensor::from_slice(&[1], &[1f32])?.requires_grad_(true)?;
+        let mut x = Tensor::from_slice(&[1], &[2f32])?;
+        for _ in 0..1000 {
+            x = parameter.mul(&x)?;
+        }
+        let node = x.uop();
+        let visited = Below::new(&node).position(|node| requiring(node).is_some());
+        assert!(visited.is_some_and(|visited| visited < 4), "{visited:?} nodes");
+        Ok(())
     }
 }

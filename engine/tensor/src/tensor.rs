@@ -6,13 +6,18 @@ use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
 use crate::modes::IS_WITHOUT_GRADIENTS;
-use crate::parameters::{keeping_gradients, new_parameter, requires_gradient};
+use crate::parameters::{keeping_gradients, may_require_gradient, new_parameter};
 use crate::state::{Shared, State};
 use crate::{Element, Error, Scalar};
 
 /// The maximal number of elements of a tensor. Axes of size 0 count as 1, so that reductions along
-/// them and reshapes stay within the limit too.
+/// them and reshapes stay within the limit too. A method may reduce more elements at once, below
+/// 2^48, such as the products of a [`matmul`](Tensor::matmul), none of which is stored.
 pub const MAX_ELEMENTS: i64 = 1 << 40;
+
+/// The maximal number of elements of a node that a method reduces at once. The scheduler takes no
+/// more.
+const MAX_REDUCED: i64 = (1 << 48) - 1;
 
 /// An array of elements of one dtype, computed when it is needed.
 ///
@@ -30,12 +35,12 @@ impl Tensor {
     /// Creates a tensor of a node that is known to be valid.
     pub(crate) fn from_valid(node: UOp) -> Tensor {
         let shape: Arc<[i64]> = node.shape().expect("a node of tensor level has a shape").into();
-        if let Err(error) = check_shape(&shape) {
+        if let Err(error) = check_reduced(&shape) {
             panic!("{error}");
         }
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
-        let node = match IS_WITHOUT_GRADIENTS.get() && requires_gradient(&node) {
+        let node = match IS_WITHOUT_GRADIENTS.get() && may_require_gradient(&node) {
             true => with_shape(UOp::unary(Op::Detach, dtype, node)),
             false => node,
         };
@@ -286,22 +291,29 @@ pub(crate) fn with_shape(node: UOp) -> UOp {
     node
 }
 
-/// Checks a shape and returns the number of its elements.
+/// Checks the shape of a tensor and returns the number of its elements.
 pub(crate) fn check_shape(shape: &[i64]) -> Result<i64, Error> {
+    check_elements("a tensor", shape, MAX_ELEMENTS)
+}
+
+/// Checks the shape of a node that a method reduces at once, as [`check_shape`] does.
+pub(crate) fn check_reduced(shape: &[i64]) -> Result<i64, Error> {
+    check_elements("a reduction", shape, MAX_REDUCED)
+}
+
+fn check_elements(name: &str, shape: &[i64], limit: i64) -> Result<i64, Error> {
     if let Some(size) = shape.iter().find(|size| **size < 0) {
-        return invalid(format!("a tensor of shape {shape:?}: the size {size} is negative"));
+        return invalid(format!("{name} of shape {shape:?}: the size {size} is negative"));
     }
     let mut sizes = shape.iter().filter(|size| **size != 0);
     let product = sizes.try_fold(1i64, |product, size| product.checked_mul(*size));
-    match product.filter(|product| *product <= MAX_ELEMENTS) {
+    match product.filter(|product| *product <= limit) {
         Some(_) if shape.contains(&0) => Ok(0),
         Some(product) => Ok(product),
         None if shape.contains(&0) => invalid(format!(
-            "a tensor of shape {shape:?}: the product of the sizes that are not 0 may be \
-             {MAX_ELEMENTS} at most"
+            "{name} of shape {shape:?}: the product of the sizes that are not 0 may be {limit} at \
+             most"
         )),
-        None => invalid(format!(
-            "a tensor of shape {shape:?}: it may have {MAX_ELEMENTS} elements at most"
-        )),
+        None => invalid(format!("{name} of shape {shape:?}: it may have {limit} elements at most")),
     }
 }

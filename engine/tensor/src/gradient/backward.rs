@@ -2,7 +2,7 @@
 
 use gradiff_graph::UOp;
 
-use super::check_float;
+use super::{added, check_float};
 use crate::error::invalid;
 use crate::modes::{IS_WITHOUT_GRADIENTS, Mode};
 use crate::parameters::{new_parameter, parameters_below, requires_gradient};
@@ -98,8 +98,7 @@ impl Tensor {
     pub fn backward_by(&self, weights: &Tensor) -> Result<(), Error> {
         check_float("backward", self)?;
         self.check_weights(weights)?;
-        let mut parameters = parameters_below(&self.uop());
-        parameters.retain(|(_, state)| state.read().requires_grad == Some(true));
+        let parameters = parameters_below(&self.uop());
         if parameters.is_empty() {
             return invalid(format!(
                 "backward of {self:?}: no tensor that it is computed from requires a gradient"
@@ -114,8 +113,10 @@ impl Tensor {
             loop {
                 let earlier = state.read().grad.clone();
                 let sum = match &earlier {
-                    Some(earlier) => Tensor::of_state(earlier.clone(), node.dtype(), shape.into())
-                        .add(&gradient)?,
+                    Some(earlier) => {
+                        let earlier = Tensor::of_state(earlier.clone(), node.dtype(), shape.into());
+                        added(&earlier, &gradient)?
+                    }
                     None => gradient.clone(),
                 };
                 let mut state = state.write();

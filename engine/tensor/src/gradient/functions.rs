@@ -3,16 +3,15 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_10};
 
-use gradiff_graph::{Arg, DType, UOp};
+use gradiff_graph::{Arg, UOp};
 
 use super::buffered::buffered;
 use super::shares::{divided, shared};
 use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
-use crate::methods::indexing::moved_last;
 use crate::methods::windows::{CONVOLUTION, Steps};
 use crate::parameters::COMPUTED;
-use crate::{Error, Tensor, keepdim};
+use crate::{Error, Tensor};
 
 /// The derivative of a function of a single source: of x and the value y.
 type Slope = fn(&Tensor, &Tensor) -> Result<Tensor, Error>;
@@ -67,18 +66,24 @@ impl Call<'_> {
         }
     }
 
-    /// The numbers of a convolution.
+    /// The numbers of a convolution, whose value and sources have the shapes of one.
     fn steps(&self) -> Result<Steps, Error> {
-        let axes = self.source(1).rank().saturating_sub(2);
+        let (image, weight) = (self.source(0), self.source(1));
+        let axes = weight.rank().saturating_sub(2);
         let count = self.node.src().len() - 1;
         let numbers: Option<Vec<i64>> = (2..count).map(|number| self.number(number)).collect();
-        match numbers.as_deref() {
-            Some([groups, rest @ ..]) if rest.len() == 2 * axes => Ok(Steps {
+        let steps = match numbers.as_deref() {
+            Some([groups, rest @ ..]) if rest.len() == 2 * axes => Some(Steps {
                 groups: *groups,
                 stride: rest[..axes].to_vec(),
                 dilation: rest[axes..].to_vec(),
             }),
-            _ => invalid(format!("{:?}: its sources are not those of a convolution", self.node)),
+            _ => None,
+        };
+        let shape = |steps: &Steps| steps.result_shape(image.shape(), weight.shape());
+        match steps.filter(|steps| shape(steps).as_deref() == self.node.shape()) {
+            Some(steps) => Ok(steps),
+            None => invalid(format!("{:?}: its sources are not those of a convolution", self.node)),
         }
     }
 
@@ -120,7 +125,7 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
 }
 
 /// The rows.
-const ROWS: [Row; 46] = {
+const ROWS: [Row; 47] = {
     use Row::{Call, List, Unary};
     [
         Unary("abs", |x, _| x.sign()),
@@ -235,6 +240,14 @@ const ROWS: [Row; 46] = {
             let zeros = Tensor::zeros(g.dtype(), x.shape())?;
             call.each(&[&|| zeros.scatter_add(&index, g, axis)])
         }),
+        Call("masked_select", 3, |call, g| {
+            let (mask, axis) = (call.source(1), call.axis(2)?);
+            call.each(&[&|| {
+                let spread = g.spread_by_mask(&mask, axis as usize)?;
+                let after = g.rank() - 1 - axis as usize;
+                shared(&mask.reshape(&[mask.shape(), &vec![1; after]].concat())?, &spread)
+            }])
+        }),
         Call("max_of_windows", 3, |call, g| {
             let call = call.buffered(&[2]);
             let [windows, is_inside, value] = [call.source(0), call.source(1), call.value()];
@@ -248,7 +261,7 @@ const ROWS: [Row; 46] = {
         Call("cummax", 2, |call, g| {
             let call = call.buffered(&[0]);
             let (x, value, axis) = (call.source(0), call.value(), call.axis(1)?);
-            call.each(&[&|| shares_of_maxima(&x, &value, axis, g)])
+            call.each(&[&|| shares_of_maxima(&x, &value, axis as usize, g)])
         }),
         Call("scatter_amax", 4, |call, g| {
             let call = call.buffered(&[0, 2]);
@@ -269,19 +282,19 @@ const ROWS: [Row; 46] = {
 
 /// The gradient with respect to the source of a running maximum: each of the elements up to a
 /// position that equal the maximum there has the same share.
-fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: i64, g: &Tensor) -> Result<Tensor, Error> {
-    let (rank, size) = (x.rank(), x.shape()[axis as usize]);
-    // The positions of the maximum along `axis`, those of the elements along a new last axis.
-    let mut shape = vec![1; rank + 1];
-    shape[axis as usize] = size;
-    let position = Tensor::arange(DType::I32, 0, 1, size)?;
-    let is_later = position.reshape(&shape)?.cmplt(&position)?;
-    let each = moved_last(x, axis as usize)?;
-    let is_maximum = each.cmpeq(&value.unsqueeze(-1)?)?.and(&is_later.not()?)?;
-    let count = is_maximum.cast(g.dtype().accumulator())?.sum(keepdim(-1))?;
-    let share = divided(&g.unsqueeze(-1)?, &count)?;
-    let gradient = shared(&is_maximum, &share)?.sum(keepdim(axis))?;
-    gradient.transpose(axis, -1)?.squeeze(-1)
+fn shares_of_maxima(x: &Tensor, value: &Tensor, axis: usize, g: &Tensor) -> Result<Tensor, Error> {
+    if x.shape() != value.shape() {
+        return invalid(format!("cummax of {x:?} is no {value:?}"));
+    }
+    // The positions with the same maximum are next to each other.
+    let value = value.contiguous();
+    let is_maximum = x.cmpeq(&value)?;
+    let count = is_maximum.cast(g.dtype().accumulator())?.sums_of_equal_keys(&value, axis)?;
+    let share = g.cast(count.dtype())?.div(&count)?.contiguous();
+    let turned = |x: &Tensor| x.flipped(&[axis]);
+    // The shares of an element are those from its position on.
+    let shares = turned(&turned(&share).sums_of_equal_keys(&turned(&value), axis)?);
+    shared(&is_maximum, &shares.cast(g.dtype())?)
 }
 
 /// The gradients of the extreme of the elements that are written to a position, and of what was

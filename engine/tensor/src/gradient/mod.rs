@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::invalid;
 use crate::parameters::{differentiable_sources, passes_gradients};
+use crate::placement::name_of;
 use crate::{Error, Tensor};
 
 impl Tensor {
@@ -109,20 +110,24 @@ impl Tensor {
     ) -> Result<Vec<Option<Tensor>>, Error> {
         let root = self.uop();
         let order = root.order();
-        let wanted: Vec<Vec<UOp>> = targets
-            .iter()
-            .map(|target| {
-                let is_wanted = |found: &&&UOp| is_same(found, target);
-                order.iter().filter(is_wanted).map(|found| (*found).clone()).collect()
-            })
-            .collect();
+        // A parameter in the graph is the node that a target is, or was before it was realised.
+        let mut parameters: FxHashMap<&Arg, Vec<UOp>> = FxHashMap::default();
+        for node in order.iter().filter(|node| node.op() == Op::Parameter) {
+            parameters.entry(node.arg()).or_default().push((*node).clone());
+        }
+        let known: FxHashSet<&UOp> = order.iter().copied().collect();
+        let wanted = |target: &UOp| match target.op() {
+            Op::Parameter => parameters.get(target.arg()).cloned().unwrap_or_default(),
+            _ => known.get(target).map(|node| (*node).clone()).into_iter().collect(),
+        };
+        let wanted: Vec<Vec<UOp>> = targets.iter().map(wanted).collect();
         let ends: FxHashSet<UOp> = wanted.iter().flatten().cloned().collect();
         let found = walk(&order, weights, &ends)?;
         let sum = |nodes: &Vec<UOp>| {
             let mut parts = nodes.iter().filter_map(|node| found.get(node).cloned());
             let Some(first) = parts.next() else { return Ok(None) };
             // A gradient may be that of another target, or the weights.
-            let sum = parts.try_fold(first, |sum, part| sum.add(&part))?;
+            let sum = parts.try_fold(first, |sum, part| added(&sum, &part))?;
             Ok(Some(sum.unchanged()))
         };
         wanted.iter().map(sum).collect()
@@ -173,16 +178,20 @@ pub(crate) fn check_functions(order: &[&UOp]) -> Result<(), Error> {
     order.iter().try_for_each(|node| functions::check(node))
 }
 
-/// Returns whether a node of a graph is the one that a target is, or was before it was realised.
-fn is_same(found: &UOp, target: &UOp) -> bool {
-    let are_parameters = found.op() == Op::Parameter && target.op() == Op::Parameter;
-    found == target || are_parameters && found.arg() == target.arg()
-}
-
 fn check_float(method: &str, tensor: &Tensor) -> Result<(), Error> {
     match tensor.dtype() {
         dtype if dtype.is_float() => Ok(()),
         dtype => invalid(format!("{method} of {dtype}: only floats have derivatives")),
+    }
+}
+
+/// The sum of two gradients with respect to the same node, on the device of the first. Those of a
+/// constant, which is on no device, are where it is used.
+fn added(earlier: &Tensor, part: &Tensor) -> Result<Tensor, Error> {
+    let nodes = [earlier, part].map(Tensor::uop);
+    match [nodes[0].device(), nodes[1].device()] {
+        [Some(first), Some(second)] if first != second => earlier.add(part.to(name_of(first)?)?),
+        _ => earlier.add(part),
     }
 }
 
@@ -229,7 +238,7 @@ fn walk(
                 ));
             }
             let sum = match gradients.remove(source) {
-                Some(earlier) => earlier.add(&part)?,
+                Some(earlier) => added(&earlier, &part)?,
                 None => part,
             };
             gradients.insert(source, sum);

@@ -7,7 +7,7 @@ use gradiff_graph::{Arg, Constant, Op, UOp};
 use super::buffered::buffered;
 use super::functions;
 use super::shares::{divided, shared};
-use crate::tensor::with_shape;
+use crate::tensor::{broadcast, reshape_node, with_shape};
 use crate::{Error, Tensor};
 
 /// The gradients with respect to the sources of a node; `None` for a source that has none.
@@ -65,7 +65,7 @@ pub(super) fn gradients(node: &UOp, g: &Tensor, is_needed: &[bool]) -> Gradients
 fn moved_back(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
     let from = node.src()[0].shape().expect("a node of tensor level has a shape");
     match (node.op(), node.arg()) {
-        (Op::Reshape, _) => g.reshape(from),
+        (Op::Reshape, _) => Ok(Tensor::from_valid(reshape_node(g.uop(), from))),
         (Op::Permute, Arg::Dims(axes)) => {
             let mut inverse = vec![0; axes.len()];
             axes.iter().enumerate().for_each(|(to, axis)| inverse[*axis as usize] = to);
@@ -107,7 +107,7 @@ fn reduced(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
     let x_of = |node: &UOp| Tensor::from_valid(node.src()[0].clone());
     let x = x_of(node);
     match op {
-        Op::Add => g.expand(x.shape()),
+        Op::Add => Ok(Tensor::from_valid(broadcast(g.uop(), x.shape()))),
         Op::Max => {
             let largest = buffered(node, &[0]);
             let is_largest = x_of(&largest).cmpeq(Tensor::from_valid(largest))?;

@@ -10,8 +10,9 @@ use crate::{Error, Scalar, Tensor};
 impl Tensor {
     /// Creates a tensor of `count` equidistant numbers: element `i` is
     /// `((count - 1 - i) * start + i * stop) / (count - 1)`, the first and the last are `start` and
-    /// `stop` rounded to the dtype. The error is at most 4 roundings of the larger of these; f16
-    /// and bf16 are computed in f32. Floats.
+    /// `stop` rounded to the dtype. The error is at most 4 roundings of `|start|` and the distance
+    /// from it together; in the second half, of the larger of that and the same of `stop`. f16 and
+    /// bf16 are computed in f32. Floats.
     /// # Errors
     /// If the dtype is not a float, an end or their difference is not finite in it, or the count is
     /// negative or too large.

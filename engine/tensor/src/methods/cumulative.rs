@@ -6,7 +6,7 @@ use crate::axes::resolve_axis;
 use crate::{Error, Scalar, Tensor};
 
 /// The longest axis along which each element is a reduction of its own, in a single kernel.
-const MAX_SINGLE: i64 = 64;
+pub(super) const MAX_SINGLE: i64 = 64;
 
 /// The size of the blocks that a longer axis is divided into, since the work of an element is the
 /// size of its block.
@@ -105,43 +105,107 @@ impl Tensor {
             return self.running_in_block(kind, axis);
         }
         let identity = kind.identity(self.dtype());
+        let within = self.in_blocks(axis, identity)?.running_in_block(kind, axis + 1)?;
+        // The running reduction of whole blocks comes before the next block.
+        let before =
+            within.last_of_blocks(axis)?.running_of(kind, axis)?.delayed(axis, identity)?;
+        kind.combine(&within, &before)?.out_of_blocks(axis, size)
+    }
+
+    /// Reduces, for each position along `axis`, the elements up to it; the others are masked.
+    fn running_in_block(&self, kind: Running, axis: usize) -> Result<Tensor, Error> {
+        let masked = self.so_far(axis, kind.identity(self.dtype()))?;
+        kind.reduce(&masked, axis + 1)?.reshape(self.shape())
+    }
+
+    /// The elements up to each position along `axis`, along a new axis after it, and `rest` in
+    /// place of the later ones.
+    pub(super) fn so_far(&self, axis: usize, rest: Scalar) -> Result<Tensor, Error> {
+        let size = self.shape()[axis];
+        let position = Tensor::arange(DType::I32, 0, 1, size)?;
+        // Position i of the result has the mask `j <= i` along the new axis j.
+        let is_later = position.reshape(&[size, 1])?.cmplt(&position)?;
+        let rest = Tensor::full(self.dtype(), &[], rest)?;
+        let is_later = is_later.reshape(&self.pair_shape(axis))?;
+        is_later.where_(&rest, &self.unsqueeze(axis as i64)?)
+    }
+
+    /// The shape of a mask of pairs of positions along `axis`.
+    fn pair_shape(&self, axis: usize) -> Vec<i64> {
+        let mut shape = vec![1; self.rank() + 1];
+        shape[axis..axis + 2].fill(self.shape()[axis]);
+        shape
+    }
+
+    /// Divides an axis into blocks, along a new axis after it; the last block is filled up.
+    pub(super) fn in_blocks(&self, axis: usize, fill: Scalar) -> Result<Tensor, Error> {
+        let size = self.shape()[axis];
         let blocks = (size as u64).div_ceil(BLOCK as u64) as i64;
         let mut pads = vec![(0, 0); self.rank()];
         pads[axis].1 = blocks * BLOCK - size;
         let mut shape = self.shape().to_vec();
         shape.splice(axis..=axis, [blocks, BLOCK]);
-        let within =
-            self.pad(&pads, identity)?.reshape(&shape)?.running_in_block(kind, axis + 1)?;
-        // What comes before each block: the running reduction of whole blocks, one block later.
-        let mut last: Vec<(i64, i64)> = shape.iter().map(|size| (0, *size)).collect();
-        last[axis + 1] = (BLOCK - 1, BLOCK);
-        let totals = within.shrink(&last)?.running_of(kind, axis)?;
-        let mut later = vec![(0, 0); shape.len()];
-        later[axis].0 = 1;
-        let mut first: Vec<(i64, i64)> = totals.shape().iter().map(|size| (0, *size)).collect();
-        first[axis].1 = blocks;
-        let before = totals.pad(&later, identity)?.shrink(&first)?;
-        let mut whole = self.shape().to_vec();
-        whole[axis] = blocks * BLOCK;
-        let mut kept: Vec<(i64, i64)> = whole.iter().map(|size| (0, *size)).collect();
-        kept[axis].1 = size;
-        kind.combine(&within, &before)?.reshape(&whole)?.shrink(&kept)
+        self.pad(&pads, fill)?.reshape(&shape)
     }
 
-    /// Reduces, for each position along `axis`, the elements up to it; the others are masked.
-    fn running_in_block(&self, kind: Running, axis: usize) -> Result<Tensor, Error> {
+    /// Makes an axis of this size of blocks.
+    pub(super) fn out_of_blocks(&self, axis: usize, size: i64) -> Result<Tensor, Error> {
+        let mut whole = self.shape().to_vec();
+        whole[axis] *= whole.remove(axis + 1);
+        self.reshape(&whole)?.range(axis, 0, size)
+    }
+
+    /// The last element of each block.
+    pub(super) fn last_of_blocks(&self, axis: usize) -> Result<Tensor, Error> {
+        self.range(axis + 1, BLOCK - 1, BLOCK)
+    }
+
+    /// The elements at the position before along `axis`, and `first` at the first position.
+    pub(super) fn delayed(&self, axis: usize, first: Scalar) -> Result<Tensor, Error> {
+        let mut pads = vec![(0, 0); self.rank()];
+        pads[axis].0 = 1;
+        self.pad(&pads, first)?.range(axis, 0, self.shape()[axis])
+    }
+
+    /// The sums of the elements up to each position along `axis` whose key is that of the position.
+    /// Equal keys are next to each other; NaN equals none.
+    pub(crate) fn sums_of_equal_keys(&self, keys: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        self.add(self.sums_before(keys, keys, axis)?)
+    }
+
+    /// The sums of the elements before each position along `axis` whose last key is the first key
+    /// of the position.
+    fn sums_before(&self, first: &Tensor, last: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        let size = self.shape()[axis];
+        if size <= MAX_SINGLE {
+            return self.sums_before_in_block(first, last, axis);
+        }
+        let blocks = |x: &Tensor| x.in_blocks(axis, Scalar::Int(0));
+        let (x, first, last) = (blocks(self)?, blocks(first)?, blocks(last)?);
+        let within = x.sums_before_in_block(&first, &last, axis + 1)?;
+        // Equal keys of two blocks are at the end of one and at the start of the next.
+        let (first_key, last_key) = (first.range(axis + 1, 0, 1)?, last.last_of_blocks(axis)?);
+        let at_end = last.cmpeq(&last_key)?.where_(&x, 0)?.sum_kept(&[axis + 1])?;
+        let before = at_end.sums_before(&first_key, &last_key, axis)?;
+        let added = first.cmpeq(&first_key)?.where_(&before, 0)?;
+        within.add(&added)?.out_of_blocks(axis, size)
+    }
+
+    fn sums_before_in_block(
+        &self,
+        first: &Tensor,
+        last: &Tensor,
+        axis: usize,
+    ) -> Result<Tensor, Error> {
         let size = self.shape()[axis];
         let position = Tensor::arange(DType::I32, 0, 1, size)?;
-        // Position i of the result has the mask `j <= i` along a new axis j after it.
-        let is_later = position.reshape(&[size, 1])?.cmplt(&position)?;
-        let mut mask_shape = vec![1; self.rank() + 1];
-        mask_shape[axis] = size;
-        mask_shape[axis + 1] = size;
-        let mut shape = self.shape().to_vec();
-        shape.insert(axis, 1);
-        let identity = Tensor::full(self.dtype(), &[], kind.identity(self.dtype()))?;
-        let masked = is_later.reshape(&mask_shape)?.where_(&identity, &self.reshape(&shape)?)?;
-        kind.reduce(&masked, axis + 1)?.reshape(self.shape())
+        // Position i of the result has the mask `j < i` along a new axis j after it.
+        let is_before = position.cmplt(&position.reshape(&[size, 1])?)?;
+        let next = axis as i64 + 1;
+        let is_equal = first.unsqueeze(next)?.cmpeq(&last.unsqueeze(axis as i64)?)?;
+        let is_added = is_before.reshape(&self.pair_shape(axis))?.and(&is_equal)?;
+        let added = is_added.where_(&self.unsqueeze(axis as i64)?, 0)?;
+        added.sum_kept(&[axis + 1])?.reshape(self.shape())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sums of products by labels of axes.
 
-use gradiff_graph::DType;
+use gradiff_graph::{DType, Op};
 
 use crate::error::invalid;
 use crate::promotion::promote;
@@ -39,7 +39,7 @@ impl Tensor {
     /// # Errors
     /// If the formula cannot be read, has not a term for each tensor or a letter for each axis, has
     /// a letter of two sizes, or gives the result a letter twice or one that no tensor has; if the
-    /// dtype is bool.
+    /// dtype is bool, or there are too many elements, as for `matmul`.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -63,17 +63,17 @@ impl Tensor {
         for (tensor, labels) in tensors.iter().zip(&contraction.operands) {
             let aligned = contraction.aligned(&tensor.cast(dtype)?, labels)?;
             product = Some(match product {
-                Some(product) => product.mul(&aligned)?,
+                Some(product) => product.combined(Op::Mul, &aligned)?,
                 None => aligned,
             });
         }
         let product = product.expect("there is a tensor");
-        if contraction.summed.is_empty() {
-            return Ok(product);
-        }
         let first = contraction.output.len();
         let summed: Vec<usize> = (first..product.rank()).collect();
         let shape = product.shape()[..first].to_vec();
+        if summed.is_empty() {
+            return product.reshape(&shape);
+        }
         product.sum_kept(&summed)?.cast(dtype)?.reshape(&shape)
     }
 }

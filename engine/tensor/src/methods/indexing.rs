@@ -1,6 +1,6 @@
 //! Methods with indices: masks that compare them with the positions along an axis.
 
-use gradiff_graph::{Constant, DType};
+use gradiff_graph::{Constant, DType, Op};
 
 use crate::axes::resolve_axis;
 use crate::error::invalid;
@@ -211,6 +211,13 @@ impl Tensor {
         }
     }
 
+    /// The elements along `axis` at the positions where the mask is true, in row-major order: its
+    /// axes take the place of the axis. Elsewhere is any value.
+    pub(crate) fn spread_by_mask(&self, mask: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        let numbers = mask.flatten(0, -1)?.cumsum(0)?.sub(1)?.contiguous();
+        self.index_select(&numbers, axis as i64)?.unflatten(axis as i64, mask.shape())
+    }
+
     /// The mask of the writes to each position.
     fn hits(&self, name: &str, index: &Tensor, src: &Tensor, axis: i64) -> Result<Hits, Error> {
         let axis = resolve_axis(name, axis, self.shape())?;
@@ -231,7 +238,7 @@ impl Tensor {
         shape[axis] = self.shape()[axis];
         let position = Tensor::arange(DType::I64, 0, 1, shape[axis])?.reshape(&shape)?;
         let number = moved_last(index, axis)?.cast(DType::I64)?;
-        Ok(Hits { axis, mask: number.cmpeq(&position)? })
+        Ok(Hits { axis, mask: number.combined(Op::CmpNe, &position)?.not()? })
     }
 }
 
@@ -268,7 +275,7 @@ impl Hits {
 }
 
 /// Moves an axis behind the last; an axis of size 1 takes its number.
-pub(crate) fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
+fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
     x.unsqueeze(-1)?.transpose(axis as i64, -1)
 }
 

@@ -108,7 +108,7 @@ impl Tensor {
         let dtype = self.dtype();
         let mut q = self.unit_matrices(wide(dtype), rows, rows)?;
         if self.size_elements() == 0 {
-            return Ok((q.cast(dtype)?, self.clone()));
+            return Ok((q.cast(dtype)?, self.unchanged()));
         }
         // The factors of a multiple are multiples, whose squares do not overflow.
         let x = self.cast(wide(dtype))?;
@@ -281,6 +281,11 @@ impl Tensor {
         let numbers = Tensor::arange(DType::I32, 0, 1, rows)?.reshape(&[rows, 1])?;
         let x = self.range(rows_axis + 1, column, column + 1)?;
         let x = numbers.cmplt(column)?.where_(0, &x)?;
+        // A column far below the largest element has squares that underflow. A multiple of it has
+        // the same reflection.
+        let scale = x.abs()?.max(keepdim(-2))?.detach();
+        let scale = scale.cmpeq(0)?.where_(&scale.ones_like()?, &scale)?;
+        let x = x.div(&scale)?;
         let squares = x.square()?.sum(keepdim(-2))?;
         let is_zero = squares.cmpeq(0)?;
         let length = is_zero.where_(&squares.ones_like()?, &squares)?.sqrt()?;

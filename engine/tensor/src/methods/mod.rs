@@ -9,7 +9,7 @@ mod einsum;
 mod elementary;
 mod elementwise;
 mod fmod;
-pub(crate) mod indexing;
+mod indexing;
 mod interpolation;
 mod keccak;
 mod losses;

@@ -6,7 +6,8 @@ use gradiff_graph::DType;
 
 use crate::axes::resolve_axis;
 use crate::error::invalid;
-use crate::{Axes, Error, MAX_ELEMENTS, Scalar, Tensor, keepdim};
+use crate::tensor::check_reduced;
+use crate::{Axes, Error, Scalar, Tensor, keepdim};
 
 /// Maximum size of an axis that is sorted by counting alone, whose work grows with its square.
 const COUNTED_MAX: i64 = 512;
@@ -18,8 +19,8 @@ impl Tensor {
     /// both signs, keep their order; NaN is above all numbers. All dtypes; elements are copied bit
     /// by bit.
     /// # Errors
-    /// If the axis does not exist, or the number of elements times the size of the axis is more
-    /// than [`MAX_ELEMENTS`].
+    /// If the axis does not exist, or the number of elements times the size of the axis is 2^48 or
+    /// more.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -177,15 +178,14 @@ impl Tensor {
     fn sorted_axis(&self, name: &str, axis: i64) -> Result<usize, Error> {
         let axis = resolve_axis(name, axis, self.shape())?;
         let size = self.shape()[axis];
-        let compared = self.shape().iter().try_fold(size, |count, size| count.checked_mul(*size));
-        match compared {
-            Some(..=MAX_ELEMENTS) if size <= i64::from(i32::MAX) => Ok(axis),
-            _ => invalid(format!(
-                "{name} along axis {axis} of {:?}: the elements times the size of the axis are \
-                 more than {MAX_ELEMENTS}",
-                self.shape()
-            )),
+        if size <= i64::from(i32::MAX) && check_reduced(&[self.shape(), &[size]].concat()).is_ok() {
+            return Ok(axis);
         }
+        invalid(format!(
+            "{name} along axis {axis} of {:?}: the elements times the size of the axis are 2^48 or \
+             more",
+            self.shape()
+        ))
     }
 
     /// Returns, for each position in order, the position of its element; a buffer of its own.

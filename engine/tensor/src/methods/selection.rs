@@ -90,8 +90,8 @@ impl Tensor {
         let (is_outside, fill) = (positions.cmplt(0)?, i64::from(fill));
         let (mut rest, mut columns) = (positions, Vec::new());
         for size in self.shape().iter().rev() {
-            // Of no elements, all positions are outside.
-            let size = (*size).max(1);
+            // Without elements, all positions are outside, and a size may be too large for them.
+            let size = if self.size_elements() == 0 { 1 } else { *size };
             columns.insert(0, is_outside.where_(fill, &rest.floormod(size)?)?);
             rest = rest.floordiv(size)?;
         }

@@ -1,9 +1,11 @@
 //! Powers of e along axes: softmax and its kin, and logarithms of their sums.
 
-use gradiff_graph::DType;
-
+use super::cumulative::MAX_SINGLE;
 use crate::axes::resolve_axis;
-use crate::{Axes, Error, Tensor};
+use crate::{Axes, Error, Scalar, Tensor};
+
+/// The exponent of a power that counts nothing.
+const NOTHING: Scalar = Scalar::Float(f64::NEG_INFINITY);
 
 impl Tensor {
     /// `e^x` divided by its sum along `axis`, with one division per row; f16 and bf16 are computed
@@ -94,18 +96,63 @@ impl Tensor {
             if x.size_elements() == 0 {
                 return Ok(x.unchanged());
             }
-            // Position i has the elements j <= i along a new axis j after it; others are -inf.
-            let size = x.shape()[axis];
-            let position = Tensor::arange(DType::I32, 0, 1, size)?;
-            let is_later = position.reshape(&[size, 1])?.cmplt(&position)?;
-            let mut mask_shape = vec![1; x.rank() + 1];
-            (mask_shape[axis], mask_shape[axis + 1]) = (size, size);
-            let mut shape = x.shape().to_vec();
-            shape.insert(axis, 1);
-            let nothing = Tensor::full(x.dtype(), &[], f64::NEG_INFINITY)?;
-            let so_far = is_later.reshape(&mask_shape)?.where_(&nothing, &x.reshape(&shape)?)?;
-            so_far.log_of_powers(&[axis + 1])?.reshape(x.shape())
+            if x.shape()[axis] <= MAX_SINGLE {
+                let so_far = x.so_far(axis, NOTHING)?;
+                return so_far.log_of_powers(&[axis + 1])?.reshape(x.shape());
+            }
+            let [largest, sum] = x.running_powers(None, axis)?;
+            sum.log()?.add(&largest.or_zero()?)
         })
+    }
+
+    /// The largest element up to each position along `axis`, and the sum of the powers of the
+    /// differences from it, or from 0 if it is not finite. Each power counts as often as its
+    /// weight says.
+    fn running_powers(&self, weights: Option<&Tensor>, axis: usize) -> Result<[Tensor; 2], Error> {
+        let size = self.shape()[axis];
+        if size <= MAX_SINGLE {
+            return self.powers_so_far(weights, axis);
+        }
+        let blocks = self.in_blocks(axis, NOTHING)?;
+        let weights = weights.map(|x| x.in_blocks(axis, Scalar::Int(0))).transpose()?;
+        let [largest, sum] = blocks.powers_so_far(weights.as_ref(), axis + 1)?;
+        // Those of whole blocks come before the next block.
+        let totals = sum.last_of_blocks(axis)?;
+        let [before, sum_before] =
+            largest.last_of_blocks(axis)?.running_powers(Some(&totals), axis)?;
+        let before = before.delayed(axis, NOTHING)?;
+        let sum_before = sum_before.delayed(axis, Scalar::Int(0))?;
+        let whole = largest.maximum(&before)?.detach();
+        let origin = whole.or_zero()?;
+        let scaled = |sum: &Tensor, x: &Tensor| sum.mul(&x.below_infinity()?.sub(&origin)?.exp()?);
+        let sum = scaled(&sum, &largest)?.add(&scaled(&sum_before, &before)?)?;
+        Ok([whole.out_of_blocks(axis, size)?, sum.out_of_blocks(axis, size)?])
+    }
+
+    /// [`running_powers`](Tensor::running_powers) by a reduction for each position.
+    fn powers_so_far(&self, weights: Option<&Tensor>, axis: usize) -> Result<[Tensor; 2], Error> {
+        let so_far = self.so_far(axis, NOTHING)?;
+        let largest = so_far.max_kept(&[axis + 1]).detach();
+        let origin = largest.or_zero()?;
+        let powers = match weights {
+            Some(weights) => {
+                let powers = so_far.below_infinity()?.sub(&origin)?.exp()?;
+                powers.mul(&weights.so_far(axis, Scalar::Int(0))?)?
+            }
+            None => so_far.sub(&origin)?.exp()?,
+        };
+        let sum = powers.sum_kept(&[axis + 1])?;
+        Ok([largest.reshape(self.shape())?, sum.reshape(self.shape())?])
+    }
+
+    /// The elements below infinity, and 0 in place of infinity, from which no sum is counted.
+    fn below_infinity(&self) -> Result<Tensor, Error> {
+        self.cmpeq(f64::INFINITY)?.where_(0, self)
+    }
+
+    /// The elements that are finite, and 0 in place of the others.
+    fn or_zero(&self) -> Result<Tensor, Error> {
+        self.isfinite()?.where_(self, 0)
     }
 
     /// The shares of f32 or f64.

@@ -1,6 +1,6 @@
 //! Methods over windows: convolutions and pooling.
 
-use gradiff_graph::DType;
+use gradiff_graph::{DType, Op};
 
 use crate::error::invalid;
 use crate::methods::elementwise::wide;
@@ -217,7 +217,9 @@ impl Tensor {
     /// dtype; sums as [`sum`](Tensor::sum). Axes before the last two are broadcast. A vector [k] is
     /// a row on the left and a column on the right, and the axis of 1 is left out of the result.
     /// # Errors
-    /// If either is a scalar, k differs, other axes do not broadcast, or the dtype is bool.
+    /// If either is a scalar, k differs, other axes do not broadcast, the dtype is bool, the result
+    /// has more than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS) elements, or there are 2^48 products or
+    /// more.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -248,7 +250,7 @@ impl Tensor {
         axes.swap(columns.rank() - 2, columns.rank() - 1);
         let columns = columns.permuted(&axes);
         let columns = columns.reshape(&insert(columns.shape(), columns.rank() - 2))?;
-        let products = rows.mul(&columns)?;
+        let products = rows.combined(Op::Mul, &columns)?;
         let dtype = products.dtype();
         let sums = products.sum(-1)?.cast(dtype)?;
         let mut shape = sums.shape().to_vec();
@@ -314,7 +316,8 @@ impl Tensor {
     /// the size of the weights, of products; in the promoted dtype, [n, k, ..]. As many axes of
     /// space as the weights have. The padding is zeros, which are multiplied as other elements.
     /// # Errors
-    /// If shapes or options do not fit, or the dtype is bool.
+    /// If shapes or options do not fit, the dtype is bool, or there are too many elements, as for
+    /// [`matmul`](Tensor::matmul).
     ///
     /// ```
     /// # use gradiff_tensor::{Conv, Tensor};
@@ -359,7 +362,8 @@ impl Tensor {
         split.extend(&shape[2..]);
         let mut order: Vec<usize> = (0..split.len()).collect();
         order.swap(1, 2);
-        let mut merged = vec![groups * shape[1], shape[0] / groups];
+        let outputs = groups.checked_mul(shape[1]).ok_or_else(too_large)?;
+        let mut merged = vec![outputs, shape[0] / groups];
         merged.extend(&shape[2..]);
         let weights = weight.reshape(&split)?.permuted(&order).reshape(&merged)?;
         let phases: Vec<Option<i64>> =
@@ -792,7 +796,7 @@ impl Tensor {
         let weights = weight.reshape(
             &[&[1, groups, w[0] / groups][..], &vec![1; axes], &[w[1]], &w[2..]].concat(),
         )?;
-        let products = windows.mul(&weights)?;
+        let products = windows.combined(Op::Mul, &weights)?;
         let reduced: Vec<usize> = (3 + axes..products.rank()).collect();
         let sums = products.sum_kept(&reduced)?.cast(dtype)?;
         let value = sums.reshape(&[&[x.shape()[0], w[0]][..], &counts].concat())?;
@@ -856,7 +860,7 @@ impl Tensor {
         let windows = image.windows_for("conv2d", &weight[2..], steps)?;
         let (groups, outputs) = (steps.groups, weight[0] / steps.groups);
         let shape = [&[g[0], groups, outputs][..], &g[2..], &vec![1; 1 + axes]].concat();
-        let products = self.reshape(&shape)?.mul(&windows)?;
+        let products = self.reshape(&shape)?.combined(Op::Mul, &windows)?;
         let reduced: Vec<usize> = [0].into_iter().chain(3..3 + axes).collect();
         products.sum_kept(&reduced)?.cast(self.dtype())?.reshape(weight)
     }
@@ -942,6 +946,28 @@ pub(crate) struct Steps {
     pub(crate) groups: i64,
     pub(crate) stride: Vec<i64>,
     pub(crate) dilation: Vec<i64>,
+}
+
+impl Steps {
+    /// The shape of the convolution of an image with weights of these shapes; `None` if there is
+    /// none.
+    pub(crate) fn result_shape(&self, image: &[i64], weight: &[i64]) -> Option<Vec<i64>> {
+        let ([count, channels, sizes @ ..], [outputs, inputs, kernel @ ..]) = (image, weight)
+        else {
+            return None;
+        };
+        let mut numbers = self.stride.iter().chain(&self.dilation).chain([&self.groups]);
+        let fits = numbers.all(|number| 1 <= *number)
+            && [self.stride.len(), self.dilation.len(), kernel.len()] == [sizes.len(); 3]
+            && inputs.checked_mul(self.groups) == Some(*channels)
+            && outputs % self.groups == 0;
+        let mut shape = fits.then(|| vec![*count, *outputs])?;
+        for (axis, (size, kernel)) in sizes.iter().zip(kernel).enumerate() {
+            let extent = Extent::within(*size, *kernel, self.stride[axis], self.dilation[axis])?;
+            shape.push(extent.count);
+        }
+        Some(shape)
+    }
 }
 
 /// The resolved options of pooling, for each axis.

@@ -4,7 +4,7 @@
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
-use gradiff_graph::{Constant, DType, Placement};
+use gradiff_graph::{Constant, DType, Op, Placement};
 
 use super::uniform::fractions;
 use crate::error::invalid;
@@ -254,7 +254,7 @@ impl Tensor {
             Some(_) => samples.to(self.device()?)?,
             None => samples,
         };
-        let is_above = samples.cmplt(&bounds)?.not()?;
+        let is_above = samples.combined(Op::CmpLt, &bounds)?.not()?;
         let numbers = is_above.sum(2)?.permute(&[1, 0])?;
         match self.rank() {
             1 => numbers.reshape(&[num_samples]),
@@ -285,6 +285,9 @@ fn cumulative(weights: &Tensor) -> Result<Tensor, Error> {
     let is_moderate = largest.cmplt(WEIGHT_MIN)?.not()?.and(&largest.cmplt(WEIGHT_MAX)?)?;
     let weights = is_moderate.where_(&weights, &weights.div(&largest)?)?;
     let sums = weights.cumsum(1)?.cast(DType::F32)?;
+    // Sums that are rounded in another order than the one before may be less than it, or more
+    // though the weight is 0.
+    let sums = weights.cmpeq(0)?.where_(0, &sums)?.cummax(1)?;
     let total = sums.shrink(&[(0, rows), (categories - 1, categories)])?;
     Ok(sums.mul(&total.recip()?)?.contiguous())
 }
@@ -305,4 +308,24 @@ fn check_finite(name: &str, dtype: DType, parameters: &[f64]) -> Result<(), Erro
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_do_not_fall_and_rise_at_weights_alone() -> Result<(), Error> {
+        let weight = |number: u32| match number % 16 {
+            0 => 0.0,
+            _ => (number.wrapping_mul(2_654_435_761) >> 8) as f32,
+        };
+        let weights: Vec<f32> = (0..8192).map(weight).collect();
+        let weights = Tensor::from_slice(&[1, 8192], &weights)?.to("jit")?;
+        let bounds = cumulative(&weights)?.to_vec::<f32>()?;
+        assert!(bounds.is_sorted());
+        let risen = (16..8192).step_by(16).find(|at| bounds[at - 1] < bounds[*at]);
+        assert_eq!((bounds[0], risen), (0.0, None));
+        Ok(())
+    }
 }
