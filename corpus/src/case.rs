@@ -32,7 +32,7 @@ pub enum Expect {
     Kernels(usize),
     /// Elements of an output.
     Values {
-        /// Index in `Program::outputs`.
+        /// Index in `Program::outputs`, which lists the value once.
         output: usize,
         /// The elements; dtype and shape are the output's.
         array: Array,

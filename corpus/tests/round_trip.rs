@@ -327,6 +327,8 @@ fn errors_have_a_position_and_an_expectation() {
             "a is not an output",
         ),
         ("a = const f32[] 1\noutput a\nexpect values a [1, 2]", 3, 17, "2 elements are listed"),
+        ("a = const f32[] 1\noutput a, a\nexpect values a [1]", 3, 1, "a is listed twice"),
+        ("a = const f32[] 1\noutput a\nexpect values a [1]\noutput a", 3, 1, "a is listed twice"),
         ("view [4]\nreshape [5]", 2, 1, "4 elements cannot become 5"),
         ("view [4]\nrotate [5]", 2, 1, "expected `reshape`, `permute`"),
         ("view [4]\nexpect index \"a", 2, 14, "no closing"),

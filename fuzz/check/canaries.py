@@ -2,8 +2,9 @@
 """Prints the computed rows of src/canary/bounds.txt: answers just within and just beyond what is legal.
 
 Everything is exact: fractions, and decimals of 80 digits for exp2, log2, sin and pow. Nothing is taken from the
-oracle but what its documentation promises: + - * / and sqrt are rounded once, sums of n terms lose (n-1) u sum|x|,
-functions 4 ulps (pow 4 more for each doubling of its result), f16 and bf16 are accumulated in f32 and rounded once.
+oracle but what its documentation promises: + - * / and sqrt are rounded once, to one of the nearest numbers; a sum of n
+terms loses (n-2) u sum|x| and the last rounding, functions 4 ulps (pow 4 more for each doubling of its result); f16 and
+bf16 are accumulated in f32 and rounded once; casts are rounded to the nearest number.
     python3 fuzz/check/canaries.py > fuzz/check/src/judge/canary/bounds.txt
 """
 import random
@@ -18,6 +19,13 @@ DRAW = random.Random(18)
 
 def unit(name):
     return F(1, 2 ** FORMATS[name][0])
+
+
+def half(name, size):
+    """Half the distance of numbers of this size: the bound of a rounding."""
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent += -1 if F(2) ** exponent > size else 0
+    return unit(name) * F(2) ** exponent
 
 
 def number(name, bits):
@@ -154,20 +162,21 @@ def near_one(value):
 def once(name):
     """Ops that are rounded once."""
     u = unit(name)
+    rounding = lambda value: half(name, value)
     for title, count, exact in [
         ("add", 2, lambda v: v[0] + v[1]), ("sub", 2, lambda v: v[0] - v[1]), ("mul", 2, lambda v: v[0] * v[1]),
         ("div", 2, lambda v: v[0] / v[1]), ("sqrt", 1, lambda v: root(v[0])), ("recip", 1, lambda v: 1 / v[0])]:
         if title in ("add", "sub"):
-            # 1 and 0.49 of a unit in the last place.
-            operands = [nearest(name, F(1)), nearest(name, (1 if title == "add" else -1) * F(49, 100) * 2 * u)]
+            # 1 and 0.49 of a unit in the last place, which is half as large below 1.
+            operands = [nearest(name, F(1)), nearest(name, F(49, 100) * (2 * u if title == "add" else u))]
         elif count == 1 and FORMATS[name][0] > 11:
             # Below 4 ends of results lie densest: the root of 1+x is 1+x/2.
-            operands = search(name, 1, exact, lambda v: u * v, lambda v: 1 <= v < F(105, 100))
+            operands = search(name, 1, exact, rounding, lambda v: 1 <= v < F(105, 100))
         else:
-            operands = search(name, count, exact, lambda v: u * v, near_one if name != "bf16" else lambda v: 1 <= v < F(103, 100))
+            operands = search(name, count, exact, rounding, near_one if name != "bf16" else lambda v: 1 <= v < F(103, 100))
         value = exact([number(name, bits) for bits in operands])
         names = " ".join("ab"[:count])
-        row(title, f"{inputs(name, [[o] for o in operands])}\nc = {title} {names}\noutput c", name, value, u * value)
+        row(title, f"{inputs(name, [[o] for o in operands])}\nc = {title} {names}\noutput c", name, value, rounding(value))
 
 
 def functions(name):
@@ -180,7 +189,8 @@ def functions(name):
             # An f64 has two more ulps: the oracle's library, and its allowance for it.
             own = 4 * u * size if name == "f64" else 0
             return 2 * u * ulps * size, (2 * u * ulps * size + own) * F(1004, 1000)
-        legal = u * abs(value) + 2 * F(1, 2**24) * ulps * size
+        inner = 2 * F(1, 2**24) * ulps * size
+        legal = half(name, abs(value) + inner) + inner
         return legal, legal * F(1004, 1000)
 
     def points(title, count, exact, low, high, size, ulps):
@@ -216,29 +226,31 @@ def functions(name):
 def sums(name):
     """Sums, products of matrices and means: any order, 16-bit types in f32 and rounded once."""
     u = unit(name)
-    inner = unit("f32") if FORMATS[name][0] < 24 else u
-    last = u if inner != u else F(0)
+    wide = "f32" if FORMATS[name][0] < 24 else name
+    inner = unit(wide)
+    last = (lambda value: half(name, value)) if inner != u else (lambda value: F(0))
     for count in (4, 64):
         # Added one after the other to 1, each of these is lost.
         values = [F(1)] + [inner] * (count - 1)
-        if last:
+        if inner != u:
             values[1] += F(49, 100) * 2 * u
         bits = [nearest(name, value) for value in values]
         exact = sum(number(name, b) for b in bits)
-        bound = (count - 1) * inner * exact + last * exact
+        bound = (count - 2) * inner * exact + half(wide, exact) + last(exact)
         row(f"sum-{count}", f"{inputs(name, [bits])}\nc = sum a axes=[0]\noutput c", name, exact, bound)
         if count == 4:
             mean = f"{inputs(name, [bits])}\nb = sum a axes=[0]\nc = div b 4.0\noutput c"
-            row("mean", mean, name, exact / 4, (bound + u * exact) / 4, (bound + u * exact) / 4 * F(1004, 1000))
+            bound = bound / 4 + half(name, exact / 4)
+            row("mean", mean, name, exact / 4, bound, bound * F(1004, 1000))
     # The last addition meets what is left alone, the others all of it.
-    if not last:
+    if inner == u:
         bits = [nearest(name, value) for value in (F(1), 3 * u, F(-1))]
         row("sum-cancelled", f"{inputs(name, [bits])}\nc = sum a axes=[0]\noutput c", name, 3 * u, 2 * u)
         bits = [nearest(name, value) for value in (F(1), u, u, u)]
         exact = sum(number(name, b) for b in bits)
         lines = "\n".join(f"{letter} = input {name}[1] [{text(name, b)}]" for letter, b in zip("abcd", bits))
-        row("chain", f"{lines}\ne = add a b\nf = add e c\ng = add f d\noutput g", name, exact, 3 * u * exact)
-    bound = lambda value: 7 * inner * value + last * value
+        row("chain", f"{lines}\ne = add a b\nf = add e c\ng = add f d\noutput g", name, exact, 2 * u * exact + half(name, exact))
+    bound = lambda value: 6 * inner * value + half(wide, value) + last(value)
     bits, value = None, None
     while True:
         bits = [draw(name, F(9, 10), F(11, 10)) for _ in range(8)]
@@ -253,9 +265,11 @@ def sums(name):
     while True:
         left = [draw(name, F(1, 8), F(3, 8)) for _ in range(16)]
         right = [draw(name, F(1, 8), F(3, 8)) for _ in range(16)]
-        value = sum(number(name, x) * number(name, y) for x, y in zip(left, right))
+        products = [number(name, x) * number(name, y) for x, y in zip(left, right)]
+        value = sum(products)
         # A product of 16-bit types is one of their own dtype, rounded to it or not, before it is added in f32.
-        bound = 15 * inner * value + u * value + last * value
+        rounded = [p for p in products if number(name, nearest(name, p)) != p]
+        bound = 14 * inner * value + half(wide, value) + sum(half(name, p) for p in rounded) + last(value)
         if near_one(value) and is_tight(name, value, bound):
             break
     program = f"{inputs(name, [left, right])}\nc = mul a b\nd = sum c axes=[0]\noutput d"
@@ -265,21 +279,21 @@ def sums(name):
 def casts():
     for source, target in [("f64", "f32"), ("f64", "f16"), ("f64", "bf16"), ("f32", "f16"), ("f32", "bf16")]:
         u = unit(target)
-        exact = lambda v: v[0] * v[1]
-        # What is cast is known within a bound itself.
+        # A product beside the middle of two numbers, which it may be rounded across, is cast to either.
         while True:
-            operands = [draw(source) for _ in range(2)]
-            value = exact([number(source, b) for b in operands])
-            bound = u * value + unit(source) * value * (1 + u)
-            if not 1 <= value < F(101, 100):
-                continue
-            below, above = edges(target, value, bound, bound * F(1004, 1000))
-            outside = min(abs(number(target, answer) - value) for _, answer in (below, above)) / bound
-            inside = max(abs(number(target, answer) - value) for answer, _ in (below, above)) / bound
-            if outside < F(103, 100) and inside > F(95, 100):
+            middle = 1 + (2 * DRAW.getrandbits(3) + 1) * u
+            operands = [draw(source, F(3, 4), F(1))]
+            operands.append(nearest(source, middle / number(source, operands[0])))
+            value = number(source, operands[0]) * number(source, operands[1])
+            error = half(source, value)
+            ends = [nearest(target, value + side * error) for side in (-1, 1)]
+            beyond = [nearest(target, value + side * error * F(1004, 1000)) for side in (-1, 1)]
+            if ends[0] + 1 == ends[1] and ends == beyond and number(source, nearest(source, value)) != value:
                 break
-        program = f"{inputs(source, [[o] for o in operands])}\nc = mul a b\nd = cast c {target}\noutput d"
-        row(f"cast-computed-{source}", program, target, value, bound)
+        print(f"# cast-computed-{source}/{target}")
+        print(f"{inputs(source, [[o] for o in operands])}\nc = mul a b\nd = cast c {target}\noutput d")
+        print(f"accept {target}[1] {ends[0]:#x}\naccept {target}[1] {ends[1]:#x}")
+        print(f"refuse {target}[1] {ends[0] - 1:#x}\nrefuse {target}[1] {ends[1] + 1:#x}\n")
         # Halfway: to the even one, and a bit beyond halfway.
         step = 2 * u
         for title, value, right in [("tie", 1 + step / 2, F(1)), ("tie-up", 1 + 3 * step / 2, 1 + 2 * step),

@@ -26,6 +26,24 @@ pub(crate) fn rounding_unit(format: &Format) -> f64 {
     }
 }
 
+/// Bound of the error of a single rounding, that near zero excepted, of a number whose magnitude is
+/// at most `size`: half the distance between numbers of that magnitude.
+pub(crate) fn half_ulp(format: &Format, size: f64) -> f64 {
+    // The largest power of two up to `size`, or 0 among the subnormal numbers of f64.
+    let power = f64::from_bits(size.to_bits() & (0x7ff << 52));
+    rounding_unit(format) * power
+}
+
+/// Returns the largest magnitude of a number with the center `hi + lo` and this radius, rounded up;
+/// below `hi` if it is, as the numbers below a power of two are nearer to each other.
+pub(crate) fn size_of(hi: f64, lo: f64, radius: f64) -> f64 {
+    match radius == 0.0 {
+        true if hi * lo < 0.0 => hi.abs().next_down(),
+        true => hi.abs(),
+        false => (hi.abs() + radius * SLACK).next_up(),
+    }
+}
+
 /// Returns the result of an op. `real.radius` is the error that it inherits from its sources; its
 /// own rounding adds `rounding`, unless the result is `exact`.
 pub(crate) fn round_result(format: &Format, real: Real, rounding: f64, exact: bool) -> Cell {
@@ -41,18 +59,21 @@ pub(crate) fn round_result(format: &Format, real: Real, rounding: f64, exact: bo
         return Cell::Unspecified(Reason::Overflow);
     }
     let radius = if exact { 0.0 } else { (inherited + rounding) * SLACK };
+    if !radius.is_finite() {
+        return Cell::Unspecified(Reason::Unbounded);
+    }
     let lo = if real.lo.is_finite() { real.lo } else { 0.0 };
     Cell::Real(Real { radius, lo, ..real })
 }
 
-/// Returns the result of a float op that its sources determine alone: one of them is unspecified,
-/// NaN or overflowed.
+/// Returns the result of a float op that its sources determine alone: one of them is NaN,
+/// unspecified or overflowed. With NaN it is NaN, whatever the rest is.
 pub(crate) fn propagated(sources: &[Cell]) -> Option<Cell> {
-    if let Some(cell) = sources.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
-        return Some(*cell);
-    }
     if sources.iter().any(|cell| matches!(cell, Cell::Nan(_))) {
         return Some(Cell::nan());
+    }
+    if let Some(cell) = sources.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
+        return Some(*cell);
     }
     let overflowed = |cell: &Cell| matches!(cell, Cell::Inf { overflowed: true, .. });
     sources.iter().any(overflowed).then_some(Cell::Unspecified(Reason::Overflow))
@@ -70,13 +91,21 @@ pub(crate) fn neg(x: Cell) -> Cell {
 
 /// `a + b`.
 pub(crate) fn add(dtype: DType, a: Cell, b: Cell) -> Cell {
-    accumulate(dtype, a, b, u32::MAX)
+    let mut additions = if let Cell::Real(a) = a { a.additions() } else { 0 };
+    accumulate(dtype, a, b, &mut additions, u32::MAX)
 }
 
-/// `a + b` in a reduction in which no term passes through more than `depth_max` additions.
-pub(crate) fn accumulate(dtype: DType, a: Cell, b: Cell, depth_max: u32) -> Cell {
+/// `a + b` in a reduction in which no term passes through more than `depth_max` additions. In the
+/// order of the terms so far, one of `a` passes through `additions`.
+pub(crate) fn accumulate(
+    dtype: DType,
+    a: Cell,
+    b: Cell,
+    additions: &mut u32,
+    depth_max: u32,
+) -> Cell {
     match (a, b) {
-        (Cell::Real(a), Cell::Real(b)) => add_reals(dtype, a, b, depth_max),
+        (Cell::Real(a), Cell::Real(b)) => add_reals(dtype, a, b, additions, depth_max),
         _ => propagated(&[a, b]).unwrap_or_else(|| match (a, b) {
             (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) if x != y => Cell::nan(),
             (Cell::Inf { .. }, _) => a,
@@ -94,17 +123,25 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
 
 /// Bound of the error of a sum of magnitude `size`, whose terms' magnitudes add up to `mass` and
 /// each pass through at most `depth` additions. Every addition but the last may have a partial sum
-/// as large as `mass`.
-fn sum_budget(unit: f64, depth: u32, mass: f64, size: f64) -> f64 {
+/// as large as `mass`. The last one rounds once what the roundings before may have made larger.
+fn sum_budget(format: &Format, depth: u32, mass: f64, size: f64) -> f64 {
     if depth == 0 {
         return 0.0;
     }
-    // The standard bound of `depth` roundings: depth * unit / (1 - depth * unit).
-    let part = f64::from(depth) * unit;
+    // The standard bound of n roundings: n * unit / (1 - n * unit).
+    let part = f64::from(depth - 1) * rounding_unit(format);
     if part >= 0.5 {
         return f64::INFINITY;
     }
-    unit * (f64::from(depth - 1) * mass + size) / (1.0 - part)
+    let before = part / (1.0 - part) * mass;
+    before + half_ulp(format, size_of(size, 0.0, before))
+}
+
+/// Returns whether a partial sum may overflow in some order, with the roundings before it.
+pub(crate) fn sum_may_overflow(format: &Format, depth: u32, mass: f64) -> bool {
+    // Bounded roundings do not triple the mass.
+    4.0 * mass >= format.overflow
+        && mass * SLACK + sum_budget(format, depth, mass, mass) >= format.overflow
 }
 
 /// Returns the maximum number of additions that a term of a reduction of `count` numbers may pass
@@ -115,7 +152,7 @@ pub(crate) fn reduction_depth(count: u32) -> u32 {
     count.saturating_sub(1).min(256 + 32 * doublings)
 }
 
-fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
+fn add_reals(dtype: DType, a: Real, b: Real, additions: &mut u32, depth_max: u32) -> Cell {
     let terms_of = |x: &Real| match x.chain {
         Chain::Sum => x.terms,
         Chain::Leaf | Chain::Product => u32::from(!x.is_zero()),
@@ -129,10 +166,12 @@ fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
     // Adding zero changes at most the sign of a zero, and rounds nothing.
     if terms_of(&a) == 0 || terms_of(&b) == 0 {
         let kept = if terms_of(&a) == 0 { b } else { a };
+        if terms_of(&a) == 0 {
+            *additions = b.additions();
+        }
         return Cell::Real(Real { sign_free: kept.is_zero(), cells, ..kept });
     }
     let format = format(dtype);
-    let unit = rounding_unit(format);
     let (hi, error) = two_sum(a.hi, b.hi);
     let (hi, lo) = if dtype == DType::F64 && hi.is_finite() {
         two_sum(hi, error + (a.lo + b.lo))
@@ -141,26 +180,27 @@ fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
     };
     let mass = mass_of(&a) + mass_of(&b);
     let low = a.grid().min(b.grid());
-    if terms > 2 && mass >= format.overflow {
-        return Cell::Unspecified(Reason::Overflow);
-    }
     let exact = a.is_exact()
         && b.is_exact()
         && error == 0.0
         && format.holds(hi)
         && (terms == 2 || format.holds_sums(mass, low.into()));
-    let sequential_depth = a.depth.saturating_add(b.depth).saturating_add(1).min(terms - 1);
+    let sequential_depth = additions.saturating_add(b.additions()).saturating_add(1).min(terms - 1);
+    *additions = sequential_depth;
     let depth = sequential_depth.min(depth_max);
+    if terms > 2 && !exact && sum_may_overflow(format, depth, mass) {
+        return Cell::Unspecified(Reason::Overflow);
+    }
     let radius = a.radius + b.radius;
-    let size = hi.abs() + radius;
+    let size = size_of(hi, lo, radius);
     let spent = |x: &Real| match x.chain {
-        Chain::Sum => x.radius.min(sum_budget(unit, x.depth, x.mass, x.hi.abs())),
+        Chain::Sum => x.radius.min(sum_budget(format, x.depth, x.mass, x.hi.abs())),
         Chain::Leaf | Chain::Product => 0.0,
     };
-    let budget = sum_budget(unit, depth, mass, size) - spent(&a) - spent(&b);
+    let budget = sum_budget(format, depth, mass, size) - spent(&a) - spent(&b);
     let center_error = if dtype == DType::F64 { DOUBLE_DOUBLE * mass } else { 0.0 };
     // Once the depth is limited, the budget covers the rounding of another addition.
-    let min_rounding = if depth < sequential_depth { 0.0 } else { unit * size };
+    let min_rounding = if depth < sequential_depth { 0.0 } else { half_ulp(format, size) };
     let rounding = budget.max(min_rounding) + format.floor + center_error;
     let chain = Chain::Sum;
     let sign_free = exact && hi == 0.0;
@@ -205,6 +245,38 @@ fn factors_of(x: &Real) -> u32 {
     if x.chain == Chain::Product { x.terms } else { u32::from(!is_power) }
 }
 
+/// Returns the number of factors of a product that a rounding near zero may concern: all but 1.
+fn near_zero_factors_of(x: &Real) -> u32 {
+    let is_unit = x.is_exact() && x.hi.abs() == 1.0;
+    if x.chain == Chain::Product { x.depth } else { u32::from(!is_unit) }
+}
+
+/// Returns a bound of the factor by which so many roundings, of an engine and of the oracle itself,
+/// enlarge a product.
+fn growth(format: &Format, terms: u32) -> f64 {
+    // (1 + u)^n is at most e^(n * u).
+    (2.0 * f64::from(terms) * rounding_unit(format)).exp()
+}
+
+/// Bound of the error of the product `x`, if its magnitude is at most `size`, in any order of its
+/// factors. The last rounding is one of what the roundings before may have made larger.
+fn product_budget(format: &Format, x: &Real, size: f64) -> f64 {
+    let relative = match x.terms {
+        0 | 1 => 0.0,
+        terms => {
+            // (1 + u)^n - 1 is at most e^(n * u) - 1.
+            let before = (f64::from(terms - 2) * rounding_unit(format)).exp_m1() * size;
+            before + half_ulp(format, size_of(size, 0.0, before))
+        }
+    };
+    // Every rounding near zero but the last is multiplied by the factors that are left.
+    let near_zero = match x.depth > 2 && i32::from(x.low) <= format.exponent_min {
+        true => f64::from(x.depth - 2) * x.mass * growth(format, x.terms),
+        false => 0.0,
+    };
+    relative + format.floor * (1.0 + near_zero)
+}
+
 /// Returns the product of the factors' magnitudes above 1, and the exponent of the product of those
 /// below 1.
 fn extent_of(x: &Real) -> (f64, i32) {
@@ -230,34 +302,52 @@ fn mul_centers(dtype: DType, a: Real, b: Real) -> (f64, f64, bool) {
 
 fn mul_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let format = format(dtype);
-    let unit = rounding_unit(format);
     let (hi, lo, center_exact) = mul_centers(dtype, a, b);
     let radius = a.hi.abs() * b.radius + b.hi.abs() * a.radius + a.radius * b.radius;
     let ((up_a, low_a), (up_b, low_b)) = (extent_of(&a), extent_of(&b));
     let (mass, low) = (up_a * up_b, (low_a + low_b).max(-30_000));
     let is_reorderable = a.chain == Chain::Product || b.chain == Chain::Product;
-    if is_reorderable && mass >= format.overflow {
+    let terms = factors_of(&a).saturating_add(factors_of(&b));
+    let depth = near_zero_factors_of(&a).saturating_add(near_zero_factors_of(&b));
+    let underflows = depth > 2 && low <= format.exponent_min;
+    let exact = center_exact && format.holds(hi) && (!underflows || hi == 0.0);
+    // Each part of an exact product is exact, unless the product is 0.
+    let is_rounded = is_reorderable && (!exact || hi == 0.0);
+    let reach = if is_rounded { mass * growth(format, terms) } else { mass };
+    if is_reorderable && reach >= format.overflow {
         return Cell::Unspecified(Reason::Overflow);
     }
-    let underflows = is_reorderable && low <= format.exponent_min;
-    let exact = center_exact && format.holds(hi) && (!underflows || hi == 0.0);
-    let terms = factors_of(&a).saturating_add(factors_of(&b));
-    let size = hi.abs() + radius;
-    let budget = |count: u32, size: f64| f64::from(count.saturating_sub(1)) * unit * size;
-    let spent = |x: &Real, factor: &Real| match x.chain {
-        Chain::Product => (x.radius * factor.hi.abs()).min(budget(x.terms, hi.abs())),
-        Chain::Leaf | Chain::Sum => 0.0,
-    };
-    let remaining = budget(terms, size) - spent(&a, &b) - spent(&b, &a);
-    let min_rounding = if terms > 1 { unit * size } else { unit * pow2(-20) * size };
-    let floors = if underflows { format.floor * (1.0 + mass) } else { format.floor };
     let sign = a.sign().and_then(|x| b.sign().map(|y| x != y));
     let chain = Chain::Product;
     let sign_free = exact && hi == 0.0 && sign.is_none();
     let low = low as i16;
-    let (cells, depth) = (1, 0);
-    let real = Real { hi, lo, radius, mass, terms, cells, depth, low, chain, sign_free };
-    round_result(format, real, remaining.max(min_rounding) + floors, exact)
+    let real = Real { hi, lo, radius, mass, terms, cells: 1, depth, low, chain, sign_free };
+    // The bounds of a number that was found not to be negative are not around the product itself:
+    // nothing of its radius is known to be that of roundings.
+    let spent = |x: &Real, factor: &Real| match x.chain {
+        Chain::Product if x.radius != x.hi.abs() => {
+            x.radius.min(product_budget(format, x, x.hi.abs())) * factor.hi.abs()
+        }
+        Chain::Product | Chain::Leaf | Chain::Sum => 0.0,
+    };
+    let size = size_of(hi, lo, radius);
+    let remaining = product_budget(format, &real, size) - spent(&a, &b) - spent(&b, &a);
+    // A factor that is a power of two rounds nothing.
+    let min_rounding = match factors_of(&a).min(factors_of(&b)) {
+        0 => rounding_unit(format) * pow2(-20) * size,
+        _ => half_ulp(format, size),
+    };
+    let rounding = remaining.max(min_rounding + format.floor);
+    with_sign(sign, round_result(format, real, rounding, exact))
+}
+
+/// Narrows the bounds of a result to its sign, which roundings keep.
+pub(crate) fn with_sign(negative: Option<bool>, x: Cell) -> Cell {
+    match negative {
+        Some(true) => neg(neg(x).not_negative()),
+        Some(false) => x.not_negative(),
+        None => x,
+    }
 }
 
 /// `a / b`.
@@ -311,8 +401,9 @@ fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let nearest = b.lower().abs().min(b.upper().abs());
     let inherited = a.radius + hi.abs() * b.radius;
     let radius = if inherited == 0.0 { 0.0 } else { inherited / nearest * SLACK };
-    let rounding = rounding_unit(format) * (hi.abs() + radius) + format.floor;
-    round_result(format, Real::ball(hi, lo, radius), rounding, exact)
+    let rounding = half_ulp(format, size_of(hi, lo, radius)) + format.floor;
+    let sign = a.sign().and_then(|x| b.sign().map(|y| x != y));
+    with_sign(sign, round_result(format, Real::ball(hi, lo, radius), rounding, exact))
 }
 
 /// The square root; NaN below zero, `-0` for `-0`.
@@ -348,7 +439,7 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
     // sqrt(c) - sqrt(c - r) = r / (sqrt(c) + sqrt(c - r)) is the larger of the two deviations.
     let lower = real.lower().max(0.0).sqrt();
     let radius = if real.is_exact() { 0.0 } else { real.radius / (hi + lower) * SLACK };
-    let rounding = rounding_unit(format) * (hi + radius) + format.floor;
+    let rounding = half_ulp(format, size_of(hi, lo, radius)) + format.floor;
     round_result(format, Real::ball(hi, lo, radius), rounding, exact).not_negative()
 }
 
@@ -393,6 +484,16 @@ pub(crate) fn within(lower: f64, upper: f64) -> Cell {
     let hi = lower / 2.0 + upper / 2.0;
     let radius = (upper - hi).max(hi - lower).next_up() * SLACK;
     Cell::Real(Real::ball(hi, 0.0, radius))
+}
+
+/// Narrows the bounds of a number to what it can be: from `least` to `greatest`.
+pub(crate) fn limited(x: Cell, least: f64, greatest: f64) -> Cell {
+    match x {
+        Cell::Real(real) if real.lower() < least || greatest < real.upper() => {
+            within(real.lower().max(least), real.upper().min(greatest))
+        }
+        cell => cell,
+    }
 }
 
 /// Compares two floats; `None` if either is NaN.
@@ -457,7 +558,8 @@ mod tests {
             let unit = format(dtype).unit;
             assert_eq!(exact(add(dtype, cell(1.0), cell(unit))), None);
             let third = div(dtype, cell(1.0), cell(3.0));
-            assert!(radius(third) < unit && radius(third) >= unit / 3.0);
+            // Half the distance of numbers from 1/4 to 1/2.
+            assert!(radius(third) < unit * 0.26 && radius(third) >= unit / 4.0);
         }
     }
 
@@ -525,10 +627,40 @@ mod tests {
         assert!(radius(thrice) > 0.001 * unit * 1.9 && radius(thrice) < 0.001 * unit * 2.1);
         // 3 * 5 is exact, but 3 * (5 * 0.1) rounds twice.
         let fifteen = mul(DType::F32, cell(3.0), cell(5.0));
-        assert!(radius(mul(DType::F32, fifteen, tenth)) > 1.5 * unit * 1.9);
+        let product = radius(mul(DType::F32, fifteen, tenth));
+        assert!(product > unit * 2.4 && product < unit * 2.6);
         // 2 * 3 * 2^-1 is exact in any order.
         let six = mul(DType::F32, cell(2.0), cell(3.0));
         assert_eq!(exact(mul(DType::F32, six, cell(0.5))), Some(3.0));
+    }
+
+    #[test]
+    fn roundings_are_to_the_nearest_number() {
+        // 1/1.1 is 15252014.21 units of 2^-24.
+        let quotient = div(DType::F32, cell(1.0), cell(f64::from(1.1f32)));
+        let Cell::Real(real) = quotient else { panic!("{quotient:?}") };
+        let is_within = |units: f64| (real.lower()..=real.upper()).contains(&(units * pow2(-24)));
+        assert!(is_within(15_252_014.0));
+        assert!(!is_within(15_252_015.0) && !is_within(15_252_013.0));
+    }
+
+    #[test]
+    fn sums_of_too_many_roundings_are_unspecified() {
+        let doubled = (0..8).fold(cell(1.5), |x, _| add(DType::BF16, x, x));
+        assert_eq!(doubled, Cell::Unspecified(Reason::Unbounded));
+    }
+
+    #[test]
+    fn products_and_quotients_keep_their_sign_near_zero() {
+        let tiny = cell(1e-30);
+        for (factor, is_negative) in [(tiny, false), (neg(tiny), true)] {
+            let x = mul(DType::F32, factor, tiny);
+            let Cell::Real(real) = x else { panic!("{x:?}") };
+            let inner = if is_negative { real.upper() } else { real.lower() };
+            assert_eq!(inner, 0.0);
+        }
+        let quotient = div(DType::F32, tiny, cell(1e30));
+        assert!(matches!(sqrt(DType::F32, quotient), Cell::Real(_)));
     }
 
     #[test]

@@ -109,7 +109,8 @@ pub(crate) struct Real {
     pub(crate) terms: u32,
     /// Number of terms of a sum, including zeros.
     pub(crate) cells: u32,
-    /// Maximum number of additions that a term of a sum passes through.
+    /// Maximum number of additions that a term of a sum passes through; the number of factors of a
+    /// product other than 1.
     pub(crate) depth: u32,
     pub(crate) low: i16,
     pub(crate) chain: Chain,
@@ -154,6 +155,11 @@ impl Real {
         Real { mass: 0.0, terms: 1, cells: 1, depth: 0, low: 0, chain: Chain::Leaf, ..self }
     }
 
+    /// Returns the maximum number of additions that the terms of the number pass through.
+    pub(crate) fn additions(&self) -> u32 {
+        if self.chain == Chain::Sum { self.depth } else { 0 }
+    }
+
     pub(crate) fn is_exact(&self) -> bool {
         self.radius == 0.0
     }
@@ -187,6 +193,9 @@ impl Real {
     pub(crate) fn upper(&self) -> f64 {
         if self.radius == 0.0 {
             return self.hi;
+        }
+        if self.radius == -self.hi && self.lo == 0.0 {
+            return 0.0;
         }
         (self.hi + (self.lo.abs() + self.radius).next_up()).next_up()
     }

@@ -436,17 +436,32 @@ fn binary(op: BinaryOp, operands: &[Operand], values: &[Option<Value>]) -> Check
     let dtype = sources.dtype;
     infer::check_binary(op, dtype)?;
     let result = if op.is_comparison() { DType::Bool } else { dtype };
-    Ok(sources.map(result, |at| {
-        let (x, y) = (sources.at(0, at), sources.at(1, at));
-        match (x, y) {
-            (Cell::Int(x), Cell::Int(y)) => {
-                integer::binary(op, dtype, x, y).map_or_else(Cell::Unspecified, Cell::Int)
-            }
-            (Cell::Unspecified(_), _) => x,
-            (_, Cell::Unspecified(_)) => y,
-            _ => float_binary(op, dtype, x, y),
+    Ok(sources.map(result, |at| combine(op, dtype, sources.at(0, at), sources.at(1, at))))
+}
+
+fn combine(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
+    match (x, y) {
+        (Cell::Int(x), Cell::Int(y)) => {
+            integer::binary(op, dtype, x, y).map_or_else(Cell::Unspecified, Cell::Int)
         }
-    }))
+        _ if dtype.is_float() => float_binary(op, dtype, x, y),
+        (Cell::Unspecified(_), _) => decided_by(op, dtype, y).unwrap_or(x),
+        _ => decided_by(op, dtype, x).unwrap_or(y),
+    }
+}
+
+/// Returns the result of an op of integers that an operand decides, whatever the second one is.
+fn decided_by(op: BinaryOp, dtype: DType, operand: Cell) -> Option<Cell> {
+    let Cell::Int(bits) = operand else { return None };
+    let (full, smallest) = (integer::wrap(dtype, -1), integer::smallest(dtype));
+    let decisive = match op {
+        BinaryOp::And | BinaryOp::Mul => 0,
+        BinaryOp::Or => full,
+        BinaryOp::Max => full ^ smallest,
+        BinaryOp::Min => smallest,
+        _ => return None,
+    };
+    (bits == decisive).then_some(operand)
 }
 
 fn float_binary(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
@@ -483,17 +498,9 @@ fn mulacc(operands: &[Operand], values: &[Option<Value>]) -> Check<Value> {
     let sources = sources(operands, values, &[])?;
     let dtype = sources.dtype;
     infer::check_binary(BinaryOp::Mul, dtype)?;
-    let combine = |op, x, y| match (x, y) {
-        (Cell::Int(x), Cell::Int(y)) => {
-            integer::binary(op, dtype, x, y).map_or_else(Cell::Unspecified, Cell::Int)
-        }
-        (Cell::Unspecified(_), _) => x,
-        (_, Cell::Unspecified(_)) => y,
-        _ => float_binary(op, dtype, x, y),
-    };
     Ok(sources.map(dtype, |at| {
-        let product = combine(BinaryOp::Mul, sources.at(0, at), sources.at(1, at));
-        combine(BinaryOp::Add, product, sources.at(2, at))
+        let product = combine(BinaryOp::Mul, dtype, sources.at(0, at), sources.at(1, at));
+        combine(BinaryOp::Add, dtype, product, sources.at(2, at))
     }))
 }
 

@@ -44,6 +44,9 @@ pub struct Verdict {
     pub checked: usize,
     /// Elements that may have any value.
     pub unspecified: usize,
+    /// Elements among those compared whose bound exceeds the magnitude of the center, so that not
+    /// even the sign was checked.
+    pub vacuous: usize,
     /// Elements that are wrong.
     pub mismatch_count: usize,
     /// The first wrong element, or a wrong dtype or shape.
@@ -132,6 +135,7 @@ impl Expected {
                 Element::Unspecified(_) => verdict.unspecified += 1,
                 element => {
                     verdict.checked += 1;
+                    verdict.vacuous += usize::from(element.is_vacuous());
                     if !element.admits(self.dtype, got_bits) {
                         verdict.mismatch_count += 1;
                         verdict.mismatch.get_or_insert_with(|| {
@@ -160,6 +164,11 @@ impl Element {
                 ((value - center) - low).abs() <= radius
             }
         }
+    }
+
+    /// Returns whether the bound exceeds the magnitude of the center.
+    fn is_vacuous(&self) -> bool {
+        matches!(*self, Element::Ball { center, radius, .. } if center.abs() < radius)
     }
 
     /// Describes the legal results, with enough digits to check by hand.
@@ -217,6 +226,16 @@ mod tests {
         for value in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
             assert!(!judge(DType::F32, ball, value.to_bits().into()));
         }
+    }
+
+    #[test]
+    fn bounds_beyond_the_magnitude_are_counted() {
+        let ball = |center, radius| Cell::Real(Real::ball(center, 0.0, radius));
+        let cells = vec![ball(1.0, 0.5), ball(1.0, 1.0), ball(1e-9, 1e-8), Cell::exact(0.0)];
+        let expected = Expected::new(DType::F32, vec![4], cells);
+        let got = Array { dtype: DType::F32, shape: vec![4], bits: vec![0; 4] };
+        let verdict = expected.judge(&got);
+        assert_eq!((verdict.checked, verdict.vacuous, verdict.mismatch_count), (4, 1, 1));
     }
 
     #[test]

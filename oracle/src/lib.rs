@@ -10,8 +10,9 @@
 //!   term of a sum reduction of n elements passes through at most 256 + 32 log2 n additions. So a
 //!   long sum needs partial sums; a single accumulator is not legal ([`evaluate_in_order`] allows
 //!   it). Products must not be distributed over sums. Casts always round, once, to nearest even.
-//! * `+ - * /`, sqrt and recip are correctly rounded; exp2, log2, sin and pow may be off by the
-//!   ulps of the table in `transcendental`. Subnormals are never flushed.
+//! * `+ - * /`, sqrt and recip are correctly rounded, to the nearest number; exp2, log2, sin and
+//!   pow may be off by the ulps of the table in `transcendental`. Products, quotients and powers
+//!   have the right sign. Subnormals are never flushed.
 //! * A result that needs no rounding in any order is exact and compared by its bits. The sign of
 //!   a zero is free if zeros of both signs, or opposite numbers, are combined by a sum, max or min;
 //!   all other ops determine it.
@@ -20,7 +21,9 @@
 //!   or from a cast, is a true one.
 //! * Undefined integer ops, and decisions that fall within the error bounds, make an element
 //!   unspecified, with a [`Reason`], as well as all elements that depend on it. The result of a
-//!   `where`, pad or shrink does not depend on the elements that it omits.
+//!   `where`, pad or shrink does not depend on the elements that it omits; nor does a result that
+//!   another source decides: NaN, or an integer such as 0 in a product, since an undefined integer
+//!   is any integer.
 //! * Whether the zeros between and around the elements of a transposed convolution are multiplied
 //!   is free: an infinite or NaN weight there makes the element unspecified, a zero has any sign.
 //! * A gradient may be computed in forward or reverse mode, in the dtypes of the values, with any

@@ -3,7 +3,9 @@
 
 use gradiff_corpus::{DType, ReduceOp};
 
-use crate::arithmetic::{accumulate, max, mul, reduction_depth, round_result, rounding_unit};
+use crate::arithmetic::{
+    accumulate, half_ulp, max, mul, reduction_depth, round_result, size_of, sum_may_overflow,
+};
 use crate::cell::{Cell, Chain, Real, Reason};
 use crate::format::{format, highest_bit};
 use crate::infer::{accumulator, reduced};
@@ -20,112 +22,168 @@ pub(crate) enum SumDepth {
 
 /// Reduces `group`, elements of dtype `from`, to an element of dtype `reduced(op, from)`.
 pub(crate) fn reduce(op: ReduceOp, sums: SumDepth, from: DType, group: &[Cell]) -> Cell {
-    let to = reduced(op, from);
-    if let Some(cell) = group.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
-        return *cell;
-    }
-    if to.is_float() {
-        reduce_floats(op, sums, to, group)
-    } else {
-        reduce_integers(op, from, to, group)
-    }
+    let mut running = Running::new(op, sums, from);
+    group.iter().for_each(|cell| running.push(*cell));
+    running.result()
 }
 
-fn reduce_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
-    let first = match op {
-        ReduceOp::Sum => 0,
-        ReduceOp::Prod => 1,
-        ReduceOp::Max => integer::value(to, integer::smallest(to)),
-    };
-    let numbers = group.iter().map(|cell| match cell {
-        Cell::Int(bits) => integer::value(from, *bits),
-        _ => panic!("{cell:?} is not an integer"),
-    });
-    // Wrapping at 128 bits does not change the result modulo the dtype's width.
-    let number = numbers.fold(first, |total, number| match op {
-        ReduceOp::Sum => total.wrapping_add(number),
-        ReduceOp::Prod => total.wrapping_mul(number),
-        ReduceOp::Max => total.max(number),
-    });
-    Cell::Int(integer::wrap(to, number))
+/// A reduction of the elements so far.
+pub(crate) struct Running {
+    op: ReduceOp,
+    sums: SumDepth,
+    from: DType,
+    to: DType,
+    /// An element that is the result, whatever the rest is: NaN, or else one that is unspecified.
+    decisive: Option<Cell>,
+    /// The result for integers. Wrapping at 128 bits does not change it modulo the dtype's width.
+    number: i128,
+    /// The result for floats, in the accumulator's dtype.
+    total: Option<Cell>,
+    has_infinity: bool,
+    /// The sum of the magnitudes of the finite elements, and the exponent of the product of those
+    /// below 1.
+    mass: f64,
+    low: i32,
+    /// Number of terms of the sum, zeros and those of elements that are sums included.
+    cells: u32,
+    /// Maximum number of additions that a term of an element passed through.
+    deepest: u32,
+    /// Maximum number of additions that a term passed through in the order of the elements.
+    additions: u32,
 }
 
-fn reduce_floats(op: ReduceOp, sums: SumDepth, to: DType, group: &[Cell]) -> Cell {
-    let wide = accumulator(to);
-    let Some((first, rest)) = group.split_first() else {
-        return match op {
-            ReduceOp::Sum => Cell::zero(None),
-            ReduceOp::Prod => Cell::exact(1.0),
-            ReduceOp::Max => Cell::infinity(true),
+impl Running {
+    /// A reduction of no elements of dtype `from`.
+    pub(crate) fn new(op: ReduceOp, sums: SumDepth, from: DType) -> Running {
+        let to = reduced(op, from);
+        let number = match op {
+            ReduceOp::Sum => 0,
+            ReduceOp::Prod => 1,
+            ReduceOp::Max if to.is_float() => 0,
+            ReduceOp::Max => integer::value(to, integer::smallest(to)),
         };
-    };
-    if op == ReduceOp::Max {
-        let largest = rest.iter().fold(*first, |largest, cell| max(largest, *cell));
-        return if matches!(largest, Cell::Nan(_)) { Cell::nan() } else { largest };
-    }
-    if let Some(reason) = overflow_before_infinity(op, wide, group) {
-        return Cell::Unspecified(reason);
-    }
-    // Sums that were rounded to f16 must not be reordered in f32.
-    let term = |cell: &Cell| match cell {
-        Cell::Real(real) if wide != to => Cell::Real(real.leaf()),
-        _ => *cell,
-    };
-    let (cells, deepest) = group.iter().fold((0u32, 0), |(cells, deepest), cell| match cell {
-        Cell::Real(real) if wide == to => {
-            (cells.saturating_add(real.cells), real.depth.max(deepest))
+        Running {
+            op,
+            sums,
+            from,
+            to,
+            decisive: None,
+            number,
+            total: None,
+            has_infinity: false,
+            mass: 0.0,
+            low: 0,
+            cells: 0,
+            deepest: 0,
+            additions: 0,
         }
-        _ => (cells.saturating_add(1), deepest),
-    });
-    let depth_max = match sums {
-        SumDepth::Cascaded => reduction_depth(cells).saturating_add(deepest),
-        SumDepth::Sequential => u32::MAX,
-    };
-    let total = rest.iter().fold(term(first), |total, cell| match op {
-        ReduceOp::Sum => accumulate(wide, total, term(cell), depth_max),
-        ReduceOp::Prod => mul(wide, total, term(cell)),
-        ReduceOp::Max => max(total, *cell),
-    });
-    // The accumulator may start from the identity: 0 + -0 is 0, and NaN payloads may be lost.
-    let total = match total {
-        Cell::Real(real) if real.is_zero() && op == ReduceOp::Sum => {
-            Cell::Real(Real { sign_free: true, cells, ..real })
-        }
-        Cell::Real(real) if op == ReduceOp::Sum => Cell::Real(Real { cells, ..real }),
-        Cell::Nan(_) => Cell::nan(),
-        total => total,
-    };
-    if wide == to { total } else { narrow(to, total) }
-}
+    }
 
-/// Returns `Overflow` if, in some order, finite elements overflow, or underflow to zero, before
-/// they are combined with an infinite one, which then gives NaN.
-fn overflow_before_infinity(op: ReduceOp, wide: DType, group: &[Cell]) -> Option<Reason> {
-    if !group.iter().any(|cell| matches!(cell, Cell::Inf { .. })) {
-        return None;
+    /// Adds an element to the group.
+    pub(crate) fn push(&mut self, cell: Cell) {
+        match cell {
+            Cell::Nan(_) => self.decisive = Some(Cell::nan()),
+            Cell::Unspecified(_) => {
+                self.decisive.get_or_insert(cell);
+            }
+            Cell::Int(bits) => {
+                let number = integer::value(self.from, bits);
+                self.number = match self.op {
+                    ReduceOp::Sum => self.number.wrapping_add(number),
+                    ReduceOp::Prod => self.number.wrapping_mul(number),
+                    ReduceOp::Max => self.number.max(number),
+                };
+            }
+            Cell::Real(_) | Cell::Inf { .. } if self.op == ReduceOp::Max => {
+                self.total = Some(self.total.map_or(cell, |total| max(total, cell)));
+            }
+            Cell::Real(_) | Cell::Inf { .. } => self.push_float(cell),
+        }
     }
-    let format = format(wide);
-    let reals = group.iter().filter_map(|cell| match cell {
-        Cell::Real(real) => Some(real),
-        _ => None,
-    });
-    let is_possible = match op {
-        ReduceOp::Sum => {
-            let mass: f64 = reals
-                .map(|real| if real.chain == Chain::Sum { real.mass } else { real.magnitude() })
-                .sum();
-            mass >= format.overflow
+
+    /// Adds a term to a sum, or a factor to a product.
+    fn push_float(&mut self, cell: Cell) {
+        let wide = accumulator(self.to);
+        // Sums that were rounded to f16 must not be reordered in f32.
+        let cell = match cell {
+            Cell::Real(real) if wide != self.to => Cell::Real(real.leaf()),
+            cell => cell,
+        };
+        if let Cell::Real(real) = cell {
+            self.cells = self.cells.saturating_add(real.cells);
+            self.deepest = self.deepest.max(real.additions());
+            self.mass += if real.chain == Chain::Sum { real.mass } else { real.magnitude() };
+            if real.hi != 0.0 {
+                self.low = self.low.saturating_add(highest_bit(real.hi).min(0));
+            }
+        } else {
+            self.cells = self.cells.saturating_add(1);
+            self.has_infinity = true;
         }
-        ReduceOp::Prod => {
-            let low: i32 = reals
-                .filter(|real| real.hi != 0.0)
-                .map(|real| highest_bit(real.hi).min(0))
-                .fold(0, i32::saturating_add);
-            low <= format.exponent_min
+        let depth_max = self.depth_max();
+        self.total = Some(match self.total {
+            None => {
+                self.additions = self.deepest;
+                cell
+            }
+            Some(total) if self.op == ReduceOp::Sum => {
+                accumulate(wide, total, cell, &mut self.additions, depth_max)
+            }
+            Some(total) => mul(wide, total, cell),
+        });
+    }
+
+    fn depth_max(&self) -> u32 {
+        match self.sums {
+            SumDepth::Cascaded => reduction_depth(self.cells).saturating_add(self.deepest),
+            SumDepth::Sequential => u32::MAX,
         }
-        ReduceOp::Max => false,
-    };
-    is_possible.then_some(Reason::Overflow)
+    }
+
+    /// Returns the reduction of the elements so far.
+    pub(crate) fn result(&self) -> Cell {
+        if let Some(cell) = self.decisive {
+            return cell;
+        }
+        if !self.to.is_float() {
+            return Cell::Int(integer::wrap(self.to, self.number));
+        }
+        match (self.op, self.total) {
+            (ReduceOp::Sum, None) => Cell::zero(None),
+            (ReduceOp::Prod, None) => Cell::exact(1.0),
+            (ReduceOp::Max, None) => Cell::infinity(true),
+            (ReduceOp::Max, Some(total)) => total,
+            (_, Some(_)) if self.overflows_before_infinity() => Cell::Unspecified(Reason::Overflow),
+            (_, Some(total)) => self.narrowed(total),
+        }
+    }
+
+    /// Returns whether, in some order, finite elements overflow, or underflow to zero, before they
+    /// are combined with an infinite one, which then gives NaN.
+    fn overflows_before_infinity(&self) -> bool {
+        let format = format(accumulator(self.to));
+        self.has_infinity
+            && match self.op {
+                ReduceOp::Sum => {
+                    sum_may_overflow(format, self.depth_max().min(self.cells), self.mass)
+                }
+                ReduceOp::Prod => self.low <= format.exponent_min,
+                ReduceOp::Max => false,
+            }
+    }
+
+    /// Returns a sum or product in the result's dtype. The accumulator may start from the identity:
+    /// 0 + -0 is 0.
+    fn narrowed(&self, total: Cell) -> Cell {
+        let total = match total {
+            Cell::Real(real) if self.op == ReduceOp::Sum => {
+                let sign_free = real.sign_free || real.is_zero();
+                Cell::Real(Real { sign_free, cells: self.cells, ..real })
+            }
+            total => total,
+        };
+        if accumulator(self.to) == self.to { total } else { narrow(self.to, total) }
+    }
 }
 
 /// Rounds an accumulator to the result's dtype. Unlike a cast, a kernel may omit this rounding.
@@ -138,7 +196,7 @@ fn narrow(to: DType, total: Cell) -> Cell {
     if real.is_exact() && format.holds(real.hi) {
         return Cell::Real(real);
     }
-    let rounding = rounding_unit(format) * real.magnitude() + format.floor;
+    let rounding = half_ulp(format, size_of(real.hi, real.lo, real.radius)) + format.floor;
     round_result(format, real, rounding, false)
 }
 
@@ -258,6 +316,43 @@ mod tests {
     }
 
     #[test]
+    fn roundings_of_other_orders_may_overflow() {
+        let overflow = Cell::Unspecified(Reason::Overflow);
+        // The first two terms make the largest number; rounded up, the last two make too much.
+        let terms = [12_582_911.0 * 2f64.powi(104), 2f64.powi(126), 7.0 * 2f64.powi(100)];
+        assert_eq!(floats(ReduceOp::Sum, DType::F32, &terms), overflow);
+        let infinite = [&terms[..], &[f64::NEG_INFINITY]].concat();
+        assert_eq!(floats(ReduceOp::Sum, DType::F32, &infinite), overflow);
+        let factors = [25.0, 12_094_627_905_536.0, f64::from(1.125_4e24f32)];
+        assert_eq!(floats(ReduceOp::Prod, DType::F32, &factors), overflow);
+        // What no order rounds is as large as numbers can be.
+        let largest = f64::from(f32::MAX);
+        let terms = [2f64.powi(127), 2f64.powi(126), largest - 1.5 * 2f64.powi(127)];
+        assert_eq!(exact(floats(ReduceOp::Sum, DType::F32, &terms)), Some(largest));
+    }
+
+    #[test]
+    fn each_rounding_near_zero_is_multiplied_by_what_is_left() {
+        let small = f32::from_bits(1000);
+        let group = [1e30, 0.99951, 0.99951, 0.99951, 0.99951, small];
+        let wide: Vec<f64> = group.iter().map(|x| f64::from(*x)).collect();
+        let Cell::Real(real) = floats(ReduceOp::Prod, DType::F32, &wide) else {
+            panic!("a number")
+        };
+        // From the back, the small number stays what it is, four times.
+        let backwards: f32 = group.iter().rev().product();
+        assert_eq!(backwards, small * 1e30);
+        assert!((f64::from(backwards) - real.hi).abs() <= real.radius, "{real:?}");
+        assert!(real.radius < 1e-14, "{real:?}");
+        // Factors of 1 round nothing.
+        let Cell::Real(same) = floats(ReduceOp::Prod, DType::F32, &[&wide[..], &[1.0; 9]].concat())
+        else {
+            panic!("a number")
+        };
+        assert!(same.radius < 1.5 * real.radius, "{same:?}");
+    }
+
+    #[test]
     fn nan_and_mixed_infinities_give_nan() {
         let inf = f64::INFINITY;
         assert!(matches!(floats(ReduceOp::Sum, DType::F32, &[inf, -inf]), Cell::Nan(None)));
@@ -265,6 +360,8 @@ mod tests {
         assert!(matches!(floats(ReduceOp::Prod, DType::F16, &[0.0, inf]), Cell::Nan(None)));
         for op in ReduceOp::ALL {
             assert!(matches!(floats(op, DType::F64, &[f64::NAN]), Cell::Nan(None)));
+            let group = [Cell::Unspecified(Reason::DivisionByZero), Cell::nan()];
+            assert_eq!(reduce(op, SumDepth::Cascaded, DType::F32, &group), Cell::nan());
         }
     }
 

@@ -3,7 +3,7 @@
 
 use gradiff_corpus::DType;
 
-use crate::arithmetic::{propagated, round_result, rounding_unit};
+use crate::arithmetic::{half_ulp, limited, propagated, round_result, size_of, with_sign};
 use crate::cell::{Cell, Real, Reason};
 use crate::format::{Format, format, pow2};
 
@@ -15,6 +15,8 @@ const ULPS: f64 = 4.0;
 const POW_ULPS_PER_EXPONENT: f64 = 4.0;
 /// Additional ulps for f64, whose center is computed by the system's math library.
 const CENTER_ULPS: f64 = 1.0;
+/// Largest error in smallest subnormal numbers, where that is not relative to a result.
+const NEAR_ZERO_ULPS: f64 = 8.0;
 /// From this argument on, the error of sin may be in ulps of 1 instead of its result, because the
 /// argument is reduced by a rounded multiple of pi.
 const SIN_REDUCED: f64 = 2.0;
@@ -43,13 +45,10 @@ pub(crate) fn approximate_result(
     let size = (value.abs() + inherited).max(scale);
     let radius = inherited + approximation_error(format, ulps, size);
     let is_narrow = format.precision < 24;
-    let rounding = if is_narrow { rounding_unit(format) * (value.abs() + radius) } else { 0.0 };
-    let cell =
-        round_result(format, Real::ball(value, 0.0, radius), rounding + ulps * format.floor, false);
-    match cell {
-        Cell::Real(real) if !real.radius.is_finite() => Cell::Unspecified(Reason::Unbounded),
-        cell => cell,
-    }
+    let rounding = if is_narrow { half_ulp(format, size_of(value, 0.0, radius)) } else { 0.0 };
+    // The ulps of a power are relative to its exponent, which near zero means nothing.
+    let near_zero = ulps.min(NEAR_ZERO_ULPS) * format.floor;
+    round_result(format, Real::ball(value, 0.0, radius), rounding + near_zero, false)
 }
 
 /// `2^x`.
@@ -76,7 +75,7 @@ pub(crate) fn exp2(dtype: DType, x: Cell) -> Cell {
     }
     let spread = if real.is_exact() { 0.0 } else { real.upper() - center };
     let inherited = value * (spread * std::f64::consts::LN_2).exp_m1();
-    approximate_result(dtype, value, inherited, ULPS, 0.0)
+    approximate_result(dtype, value, inherited, ULPS, 0.0).not_negative()
 }
 
 /// `log2(x)`; NaN below zero, -inf at zero.
@@ -114,12 +113,16 @@ pub(crate) fn sin(dtype: DType, x: Cell) -> Cell {
     if real.is_zero() {
         return Cell::Real(real.leaf());
     }
-    let spread = if real.is_exact() { 0.0 } else { real.radius + real.lo.abs() };
-    if spread >= 2.0 {
-        return Cell::Unspecified(Reason::Unbounded);
-    }
-    let scale = if real.hi.abs() < SIN_REDUCED { 0.0 } else { 1.0 };
-    approximate_result(dtype, real.hi.sin(), spread, ULPS, scale)
+    let spread = if real.is_exact() { 0.0 } else { (real.radius + real.lo.abs()).min(2.0) };
+    let scale = if real.magnitude() < SIN_REDUCED { 0.0 } else { 1.0 };
+    limited_wave(dtype, approximate_result(dtype, real.hi.sin(), spread, ULPS, scale))
+}
+
+/// Narrows the bounds of a sine or cosine to -1 and 1, but for the error of an approximation.
+pub(crate) fn limited_wave(dtype: DType, x: Cell) -> Cell {
+    let unit = if dtype == DType::F64 { pow2(-53) } else { pow2(-24) };
+    let limit = 1.0 + 32.0 * unit;
+    limited(x, -limit, limit)
 }
 
 /// `x^y` with the special cases of C's pow.
@@ -192,7 +195,8 @@ fn pow_points(dtype: DType, x: f64, y: f64, x_sign_free: bool) -> Cell {
     if value.is_infinite() {
         return Cell::Inf { negative: value < 0.0, overflowed: true };
     }
-    approximate_result(dtype, value, 0.0, pow_ulps(value), 0.0)
+    let cell = approximate_result(dtype, value, 0.0, pow_ulps(value), 0.0);
+    with_sign(Some(value.is_sign_negative()), cell)
 }
 
 /// `x^y` of inexact numbers. For `x > 0` the function is monotone in each argument, so its extremes
@@ -202,6 +206,9 @@ fn pow_balls(dtype: DType, x: Cell, y: Cell) -> Cell {
         return Cell::Unspecified(Reason::Straddle);
     };
     let negative = x.upper() < 0.0;
+    if x.may_be_zero() && y.is_exact() && 0.0 < y.hi {
+        return pow_around_zero(dtype, x, y.hi);
+    }
     if x.may_be_zero() || (negative && !y.is_exact()) {
         return Cell::Unspecified(Reason::Straddle);
     }
@@ -223,7 +230,36 @@ fn pow_balls(dtype: DType, x: Cell, y: Cell) -> Cell {
     let value = (x.hi + x.lo).abs().powf(y.hi + y.lo);
     // The corners have the error of the math library, too.
     let inherited = (max - value).max(value - min).max(0.0) + max * pow2(-51);
-    approximate_result(dtype, sign * value, inherited, pow_ulps(max).max(pow_ulps(value)), 0.0)
+    let ulps = pow_ulps(max).max(pow_ulps(value));
+    with_sign(Some(sign < 0.0), approximate_result(dtype, sign * value, inherited, ulps, 0.0))
+}
+
+/// `x^y` for y above 0, where x may be 0.
+fn pow_around_zero(dtype: DType, x: Real, y: f64) -> Cell {
+    let is_whole = y.fract() == 0.0;
+    let [low, high] = [x.lower(), x.upper()];
+    if low < 0.0 && !is_whole {
+        return Cell::Unspecified(Reason::Straddle);
+    }
+    let (low, high) = match is_odd(y) || 0.0 <= low {
+        true => (low.powf(y), high.powf(y)),
+        false => (0.0, x.magnitude().powf(y)),
+    };
+    let largest = high.max(-low);
+    if !largest.is_finite() {
+        return Cell::Unspecified(Reason::Overflow);
+    }
+    // The error of a power p is that of p * (1 + |log2(p)|). The second part is at most 0.54 below
+    // 1, and rises up to 0.36.
+    let ulps = if largest > 0.36 {
+        pow_ulps(largest).max(ULPS + POW_ULPS_PER_EXPONENT * 0.54 / largest)
+    } else {
+        pow_ulps(largest)
+    };
+    let (center, half) = (low / 2.0 + high / 2.0, high / 2.0 - low / 2.0);
+    let inherited = half + largest * pow2(-50);
+    let cell = approximate_result(dtype, center, inherited, ulps, largest);
+    if 0.0 <= low { cell.not_negative() } else { cell }
 }
 
 #[cfg(test)]
@@ -297,6 +333,32 @@ mod tests {
                 assert!(contains(power, (2.5 * x.log2()).exp2().into()), "pow {x}");
             }
         }
+    }
+
+    #[test]
+    fn powers_of_numbers_around_zero_have_bounds() {
+        let power = |x: Real, y: f64| match pow(DType::F32, Cell::Real(x), cell(y)) {
+            Cell::Real(real) => (real.lower(), real.upper()),
+            cell => panic!("{cell:?}"),
+        };
+        let x = Real::ball(1e-8, 0.0, 1e-7);
+        let (low, high) = power(x, 2.0);
+        assert!(low == 0.0 && (1.21e-14..1.22e-14).contains(&high), "{low} {high}");
+        let (low, high) = power(x, 3.0);
+        assert!((-7.4e-22..=-7.29e-22).contains(&low), "{low}");
+        assert!((1.331e-21..1.34e-21).contains(&high), "{high}");
+        let (low, high) = power(Real::up_to(4.0), 0.5);
+        assert!(low == 0.0 && (2.0..2.001).contains(&high), "{low} {high}");
+        let straddle = Cell::Unspecified(Reason::Straddle);
+        assert_eq!(pow(DType::F32, Cell::Real(x), cell(0.5)), straddle);
+        assert_eq!(pow(DType::F32, Cell::Real(x), cell(-2.0)), straddle);
+    }
+
+    #[test]
+    fn powers_near_zero_are_a_few_subnormal_numbers_off() {
+        let power = pow(DType::F32, cell(1e-30), cell(2.0));
+        assert!(contains(power, 0.0) && contains(power, 1e-44));
+        assert!(!contains(power, 2e-44) && !contains(power, -1e-45));
     }
 
     #[test]

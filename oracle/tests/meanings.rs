@@ -62,11 +62,83 @@ fn divisions_and_shifts() {
 #[test]
 fn undefined_elements_matter_only_to_results_that_depend_on_them() {
     let poison = "a = input i32[2] [6,7]\nz = input i32[2] [0,2]\nq = floordiv a z\n";
-    check(&format!("{poison}x = mul q 0\noutput x"), "?division-by-zero 0");
+    check(&format!("{poison}x = add q 0\noutput x"), "?division-by-zero 3");
     check(&format!("{poison}x = sum q axes=[0]\noutput x"), "?division-by-zero");
     check(&format!("{poison}m = cmpne z 0\nx = where m q 5\noutput x"), "5 3");
     check(&format!("{poison}x = shrink q [(1,2)]\ny = pad x [(1,0)] 9\noutput y"), "9 3");
     check(&format!("{poison}i = input i32[1] [1]\nx = gather q i axis=0\noutput x"), "3");
+}
+
+/// An undefined integer is any integer.
+#[test]
+fn undefined_elements_do_not_matter_where_another_one_decides() {
+    let poison = "a = input i32[2] [6,7]\nz = input i32[2] [0,2]\nq = floordiv a z\n";
+    check(&format!("{poison}x = mul q 0\noutput x"), "0 0");
+    check(&format!("{poison}x = and 0 q\noutput x"), "0 0");
+    check(&format!("{poison}x = or q -1\noutput x"), "-1 -1");
+    check(&format!("{poison}x = max q 2147483647\noutput x"), "2147483647 2147483647");
+    check(&format!("{poison}x = min q -2147483648\noutput x"), "-2147483648 -2147483648");
+    check(&format!("{poison}x = and q 1\noutput x"), "?division-by-zero 1");
+    let with_nan = "f = cast q f32\nn = input f32[2] [nan,nan]\n";
+    for op in ["add", "mul", "max", "min"] {
+        check(&format!("{poison}{with_nan}x = {op} f n\noutput x"), "any-nan any-nan");
+    }
+    check(&format!("{poison}{with_nan}x = cmpne f n\noutput x"), "true true");
+    let joined = "c = cat [f,n] axis=0\n";
+    check(&format!("{poison}{with_nan}{joined}x = sum c axes=[0]\noutput x"), "any-nan");
+    check(&format!("{poison}{with_nan}{joined}x = max c axes=[0]\noutput x"), "any-nan");
+    check(
+        &format!("{poison}{with_nan}{joined}x = amin c axes=[0] keepdim=false\noutput x"),
+        "any-nan",
+    );
+    let zeros = "w = input i32[2,1] [0,0]\n";
+    check(&format!("{poison}{zeros}x = matmul q w\noutput x"), "0");
+}
+
+#[test]
+fn undefined_indices_reach_what_the_defined_ones_allow() {
+    let indices = "z = input i32[2] [1,0]\ni = cdiv 2 z\n";
+    check(
+        &format!(
+            "x = input i32[4,2] iota\n{indices}v = const i32[2] 9\n\
+             y = set [x,v,i] at=[source, 0]\noutput y"
+        ),
+        "?division-by-zero 1 ?division-by-zero 3 ?division-by-zero 5 ?division-by-zero 7",
+    );
+    check(
+        "x = input i32[3] [0,0,0]\nz = input i32[3] [0,1,0]\nq = cdiv 1 z\n\
+         r = shrink q [(0,2)]\nv = input i32[2] [5,6]\ny = scatter x r v axis=0\noutput y",
+        "?division-by-zero 6 ?division-by-zero",
+    );
+    check(
+        &format!(
+            "x = input i32[2,2] [1,2,3,4]\n{indices}j = input i32[2] [0,7]\n\
+                  y = get [x,i,j] at=[source, source]\noutput y"
+        ),
+        "0 0",
+    );
+    let mask = "x = input i32[4] [10,11,12,13]\nz = input i32[4] [1,1,0,1]\nq = cdiv 2 z\n\
+                m = cmpne q 0\n";
+    check(&format!("{mask}y = masked_select_sized x m size=2\noutput y"), "10 11");
+    check(
+        &format!("{mask}y = masked_select_sized x m size=3\noutput y"),
+        "10 11 ?division-by-zero",
+    );
+    check(&format!("{mask}y = nonzero_sized q size=3 fill=-1\noutput y"), "0 1 ?division-by-zero");
+}
+
+#[test]
+fn a_certain_maximum_is_found_among_straddling_elements() {
+    let pool = "kernel=[4] stride=[1] dilation=[1] padding=[0] ceil_mode=false\noutput y";
+    check(
+        &format!(
+            "a = input f32[1,1,3] [1,1,15]\nb = div a 3.0\nc = input f32[1,1,1] [0.33333334]\n\
+             d = cat [b,c] axis=2\ny = max_pool2d_indices d {pool}"
+        ),
+        "2",
+    );
+    check(&format!("d = input f32[1,1,4] [1,3,3,2]\ny = max_pool2d_indices d {pool}"), "1");
+    check(&format!("d = input f32[1,1,4] [1,nan,3,nan]\ny = max_pool2d_indices d {pool}"), "1");
 }
 
 #[test]

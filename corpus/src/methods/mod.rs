@@ -481,7 +481,8 @@ methods! {
     /// `count` equidistant floats: element `i` is
     /// `((count - 1 - i) * start + i * stop) / (count - 1)`. `start` and `stop` are rounded to the
     /// dtype, in which they and their difference are finite; they are the first and the last
-    /// element. The error of the others is at most 4 roundings of the larger of both; f16 and bf16
+    /// element. The error of the others is at most 4 roundings of `|start|` and the distance from
+    /// it together; in the second half, of the larger of that and the same of `stop`. f16 and bf16
     /// are computed in f32 and then rounded. A zero may have either sign.
     Linspace "linspace" 0 [dtype: DType, start: Number, stop: Number, count: Int]
         creation::linspace;

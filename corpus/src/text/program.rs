@@ -18,6 +18,8 @@ struct Reader<'a> {
     names: BTreeMap<&'a str, ValueId>,
     output_names: Vec<&'a str>,
     expects: Vec<Expect>,
+    /// The line of each of `expects`.
+    expect_lines: Vec<Cursor<'a>>,
 }
 
 pub(super) fn parse_program(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> {
@@ -30,6 +32,7 @@ pub(super) fn parse_program(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> 
     if let (true, Some(last)) = (reader.program.outputs.is_empty(), lines.last()) {
         return Err(last.error("expected an `output` line after this one: there are no outputs"));
     }
+    reader.check_expects()?;
     Ok((Case::Program(reader.program), reader.expects))
 }
 
@@ -43,10 +46,24 @@ impl<'a> Reader<'a> {
                     .map(|(name, value)| (*name, &self.types[value.0 as usize]))
                     .collect();
                 self.expects.push(expects::parse_program_expect(cursor, &outputs)?);
+                self.expect_lines.push(start);
                 Ok(())
             }
             name => self.assignment(start, name, cursor),
         }
+    }
+
+    /// Checks that each output with expected elements is listed once, since its name says no more.
+    fn check_expects(&self) -> Result<(), ParseError> {
+        for (expect, line) in self.expects.iter().zip(&self.expect_lines) {
+            let Expect::Values { output, .. } = expect else { continue };
+            let name = self.output_names[*output];
+            if self.output_names.iter().filter(|listed| **listed == name).nth(1).is_some() {
+                let problem = format!("{name} is listed twice as an output: list it once");
+                return Err(line.error(problem));
+            }
+        }
+        Ok(())
     }
 
     fn outputs(&mut self, cursor: &mut Cursor<'a>) -> Result<(), ParseError> {

@@ -41,7 +41,7 @@ use crate::infer::Check;
 use crate::reduce::SumDepth;
 use crate::value::Value;
 use elements::Elements;
-use forward::{Direction, Scheme};
+use forward::{Direction, Scheme, Shared};
 use scalars::WIDE;
 
 /// Covers the roundings of the f64 arithmetic that computes the bounds.
@@ -72,7 +72,14 @@ pub(crate) fn gradient(
         return Ok(x.map(x.dtype, |_| Cell::zero(None)));
     }
     let precision = way.precision(values);
-    let scheme = Scheme { sums, unit: precision.unit, overflow: precision.overflow };
+    let is_gradient = |number: &usize| matches!(statements[*number], Statement::Gradient { .. });
+    let scheme = Scheme {
+        sums,
+        unit: precision.unit,
+        overflow: precision.overflow,
+        shared: precision.shared,
+        is_nested: (0..=of.0 as usize).filter(is_gradient).any(|number| way.is_active[number]),
+    };
     let mut elements = Elements::new(statements, values, scheme);
     for number in 0..=of.0 as usize {
         if way.is_active[number] {
@@ -81,9 +88,8 @@ pub(crate) fn gradient(
     }
     let (of, wrt) = (elements.ids(of)?, elements.ids(wrt)?);
     let found = forward::gradient(&mut elements.scalars, &of, &wrt, scheme, false);
-    let roundings = found.roundings + elements.inner_roundings;
     let cells = found.directions.into_iter().map(|direction| match direction {
-        Ok(direction) => precision.result(x.dtype, direction, roundings),
+        Ok(direction) => precision.result(x.dtype, direction, elements.inner_roundings),
         Err(reason) => Cell::Unspecified(reason),
     });
     Ok(Value::new(x.dtype, x.shape.clone(), cells.collect()))
@@ -125,6 +131,8 @@ struct Precision {
     unit: f64,
     floor: f64,
     overflow: f64,
+    /// The numbers that all dtypes have.
+    shared: Shared,
 }
 
 impl Way {
@@ -154,8 +162,13 @@ impl Way {
             .filter(|(_, is_active)| **is_active)
             .filter_map(|(value, _)| Some(value.as_ref()?.dtype))
             .filter(|dtype| dtype.is_float());
-        let mut least = Precision { unit: 0.0, floor: 0.0, overflow: f64::INFINITY };
+        let shared = Shared { precision: 53, grid_min: -1074, exponent_end: 1024 };
+        let mut least = Precision { unit: 0.0, floor: 0.0, overflow: f64::INFINITY, shared };
         for format in dtypes.map(format) {
+            let shared = &mut least.shared;
+            shared.precision = shared.precision.min(format.precision);
+            shared.grid_min = shared.grid_min.max(format.quantum_min());
+            shared.exponent_end = shared.exponent_end.min(format.exponent_max + 1);
             least.unit = least.unit.max(rounding_unit(format));
             least.floor = least.floor.max(format.floor);
             least.overflow = least.overflow.min(format.overflow);
@@ -165,8 +178,8 @@ impl Way {
 }
 
 impl Precision {
-    /// Returns the element of a gradient.
-    fn result(&self, dtype: DType, direction: Direction, roundings: f64) -> Cell {
+    /// Returns the element of a gradient, of whose gradients on the way so many roundings remain.
+    fn result(&self, dtype: DType, direction: Direction, inner_roundings: f64) -> Cell {
         let real = match direction.cell {
             Some(Cell::Real(real)) => real,
             Some(_) => return Cell::Unspecified(Reason::Derivative),
@@ -175,8 +188,12 @@ impl Precision {
         if real.is_zero() && direction.mass == 0.0 && direction.error == 0.0 {
             return Cell::zero(None);
         }
+        if direction.is_exact && real.is_exact() {
+            let cell = if real.hi == 0.0 { Cell::zero(None) } else { Cell::exact(real.hi) };
+            return cast(WIDE, dtype, cell);
+        }
         // The standard bound of so many roundings.
-        let part = (roundings + 1.0) * self.unit;
+        let part = (direction.roundings + inner_roundings + 1.0) * self.unit;
         if part >= 0.5 {
             return Cell::Unspecified(Reason::Unbounded);
         }

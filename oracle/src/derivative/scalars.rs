@@ -264,6 +264,15 @@ impl Scalars {
         self.push(cell, Bounds::covered(cell), Scalars::call_kind(function, sources))
     }
 
+    /// Adds the result of a function as formulas of its derivative use it: rounded to its dtype or
+    /// not.
+    pub(super) fn rounded_or_not(&mut self, id: Id) -> Id {
+        let cell = self.cell(id);
+        let covered = Bounds::covered(cell);
+        let kind = self.terms_kind(&[(id, Id::ONE)]);
+        self.push(cell, Bounds { error: covered.mass, ..covered }, kind)
+    }
+
     /// Adds a function of scalars, one of those that `functions::value` knows.
     pub(super) fn call(&mut self, function: Function, sources: &[Id]) -> Id {
         let cells: Vec<Cell> = sources.iter().map(|id| self.cell(*id)).collect();
@@ -281,6 +290,11 @@ impl Scalars {
             }
         }
         self.push(cell, bounds, Scalars::call_kind(function, sources))
+    }
+
+    /// Returns whether a scalar is a sum of a single product, such as a number in another dtype.
+    pub(super) fn is_copy(&self, id: Id) -> bool {
+        matches!(self.scalars[id.index()].kind, Kind::Terms { start, end } if end - start == 1)
     }
 
     /// Returns the sources of a scalar that satisfy `is_wanted`, each with the partial derivative

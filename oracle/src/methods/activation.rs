@@ -3,7 +3,7 @@
 use gradiff_corpus::DType;
 
 use super::Call;
-use super::approximation::{Error, lipschitz, monotone};
+use super::approximation::{Error, monotone, monotone_with, turning};
 use super::elementwise::{between, float, literal, wide, widely};
 use crate::arithmetic::{self, propagated};
 use crate::cell::{Cell, Real};
@@ -53,13 +53,24 @@ fn hard(x: f64) -> f64 {
 
 /// `min(max(x + 3, 0), 6) / 6`.
 pub(super) fn hardsigmoid(dtype: DType, x: Cell) -> Cell {
-    monotone(dtype, x, Error::ulps(2.0), hard)
+    if is_cut(x) {
+        return Cell::zero(None);
+    }
+    monotone(dtype, x, Error::ulps(2.0), hard).not_negative()
 }
 
 /// `x * hardsigmoid(x)`.
 pub(super) fn hardswish(dtype: DType, x: Cell) -> Cell {
-    // The largest derivative, (2x + 3)/6, is at 3.
-    lipschitz(dtype, x, Error::ulps(3.0), 1.5, |x| x * hard(x), |_| 0.0)
+    if is_cut(x) {
+        return Cell::zero(None);
+    }
+    // Between -3 and 3 the derivative is (2x + 3)/6.
+    turning(dtype, x, Error::ulps(3.0), (-1.5, 1.5), |x| x * hard(x), |_| 0.0)
+}
+
+/// Returns whether a number is so small that `max(x + 3, 0)` is 0 without any rounding.
+fn is_cut(x: Cell) -> bool {
+    matches!(x, Cell::Real(real) if real.upper() <= -3.0)
 }
 
 /// `x / (1 + |x|)`.
@@ -77,17 +88,24 @@ fn logistic(x: f64) -> f64 {
 pub(super) fn sigmoid(dtype: DType, x: Cell) -> Cell {
     let least = format(wide(dtype)).exponent_max + 1;
     let extra = |_| if least == 1024 { pow2(-1024) } else { pow2(-least) };
-    lipschitz(dtype, x, Error::ulps(3.0), 0.25, logistic, extra)
+    monotone_with(dtype, x, Error::ulps(3.0), logistic, extra).not_negative()
 }
 
 /// [`sigmoid`] without an overflow of the power.
 pub(crate) fn exact_sigmoid(dtype: DType, x: Cell) -> Cell {
-    monotone(dtype, x, Error::ulps(3.0), logistic)
+    monotone(dtype, x, Error::ulps(3.0), logistic).not_negative()
 }
 
-/// `x * sigmoid(argument(x))`. The argument is a product with an error of so many roundings, which
-/// is one of the power; the sigmoid may be off by the smallest subnormal number.
-fn gated(dtype: DType, x: Cell, roundings: f64, slope: f64, argument: impl Fn(f64) -> f64) -> Cell {
+/// `x * sigmoid(argument(x))`. It is least at `turn`, and its derivative is at most `slope`. The
+/// argument is a product with an error of so many roundings, which is one of the power; the sigmoid
+/// may be off by the smallest subnormal number.
+fn gated(
+    dtype: DType,
+    x: Cell,
+    roundings: f64,
+    (turn, slope): (f64, f64),
+    argument: impl Fn(f64) -> f64,
+) -> Cell {
     let format = format(wide(dtype));
     let extra = |x: f64| {
         let at = argument(x);
@@ -99,23 +117,24 @@ fn gated(dtype: DType, x: Cell, roundings: f64, slope: f64, argument: impl Fn(f6
         x.abs() * (change + format.floor)
     };
     let f = |x: f64| x * logistic(argument(x));
-    lipschitz(dtype, x, Error::ulps(4.0), slope, f, |x| if x.is_finite() { extra(x) } else { 0.0 })
+    let extra = |x: f64| if x.is_finite() { extra(x) } else { 0.0 };
+    turning(dtype, x, Error::ulps(4.0), (turn, slope), f, extra)
 }
 
 /// `x * sigmoid(x)`.
 pub(super) fn silu(dtype: DType, x: Cell) -> Cell {
-    gated(dtype, x, 0.0, 1.1, |x| x)
+    gated(dtype, x, 0.0, (-1.2785, 1.1), |x| x)
 }
 
 /// `x * sigmoid(1.702 * x)`.
 pub(super) fn quick_gelu(dtype: DType, x: Cell) -> Cell {
-    gated(dtype, x, 3.0, 1.1, |x| 1.702 * x)
+    gated(dtype, x, 3.0, (-0.7512, 1.1), |x| 1.702 * x)
 }
 
 /// `x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, which is a sigmoid of twice the argument.
 pub(super) fn gelu(dtype: DType, x: Cell) -> Cell {
     let scale = (2.0 / std::f64::consts::PI).sqrt();
-    gated(dtype, x, 6.0, 1.13, |x| 2.0 * scale * (x + 0.044715 * x * x * x))
+    gated(dtype, x, 6.0, (-0.7525, 1.13), |x| 2.0 * scale * (x + 0.044715 * x * x * x))
 }
 
 /// `x * tanh(softplus(x))`.
@@ -131,7 +150,7 @@ pub(super) fn mish(dtype: DType, x: Cell) -> Cell {
         }
     };
     let extra = |x: f64| if x.is_finite() { x.abs() * 2.0 * floor } else { 0.0 };
-    lipschitz(dtype, x, Error::ulps(5.0), 1.1, f, extra)
+    turning(dtype, x, Error::ulps(5.0), (-1.1924, 1.1), f, extra)
 }
 
 fn log_of_one_and_power(x: f64) -> f64 {
@@ -141,7 +160,7 @@ fn log_of_one_and_power(x: f64) -> f64 {
 /// `log(1 + e^x)`.
 pub(crate) fn log_of_power_and_one(dtype: DType, x: Cell) -> Cell {
     let f = |x: f64| if x.is_nan() { x } else { log_of_one_and_power(x) };
-    monotone(dtype, x, Error::ulps(4.0), f)
+    monotone(dtype, x, Error::ulps(4.0), f).not_negative()
 }
 
 /// `log(1 + e^(beta * x)) / beta`: the product is rounded first.

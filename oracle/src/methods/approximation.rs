@@ -6,12 +6,15 @@ use gradiff_corpus::DType;
 use crate::arithmetic::propagated;
 use crate::cell::{Cell, Real, Reason};
 use crate::format::pow2;
-use crate::transcendental::approximate_result;
+use crate::transcendental::{approximate_result, limited_wave};
 
 /// Additional ulps for f64, in which the oracle computes the centers, too.
 const F64_ULPS: f64 = 4.0;
 /// Error of a center relative to its magnitude, where it is compared with another one.
 const CENTER: f64 = pow2(-50);
+/// Distance from the minimum of a function beyond which its derivative has one sign, whatever the
+/// error of the position that is stated for the minimum.
+const NEAR_TURN: f64 = 0.01;
 
 /// The error that an approximation may have: so many ulps of its result or, where that is larger,
 /// of `scale`.
@@ -31,24 +34,49 @@ impl Error {
 /// Returns `f(x)` for a function that is monotone, with the bounds that it has at the ends of those
 /// of x. Where `f` is NaN, x is outside of the domain; where it is infinite, it overflows.
 pub(super) fn monotone(dtype: DType, x: Cell, error: Error, f: impl Fn(f64) -> f64) -> Cell {
-    let spread = |real: &Real, value: f64| {
-        let (low, high) = (f(real.lower()), f(real.upper()));
-        (value - low).abs().max((high - value).abs())
-    };
-    approximate(dtype, x, error, &f, spread, |_| 0.0)
+    monotone_with(dtype, x, error, f, |_| 0.0)
 }
 
-/// Returns `f(x)` for a function whose derivative is at most `slope` in magnitude. `extra` of x is
-/// an absolute error in addition to `error`.
-pub(super) fn lipschitz(
+/// As [`monotone`]. `extra` of x is an absolute error in addition to `error`.
+pub(super) fn monotone_with(
     dtype: DType,
     x: Cell,
     error: Error,
-    slope: f64,
     f: impl Fn(f64) -> f64,
     extra: impl Fn(f64) -> f64,
 ) -> Cell {
-    approximate(dtype, x, error, &f, |real, _| slope * (real.radius + real.lo.abs()), extra)
+    approximate(dtype, x, error, &f, |real, value| spread_at_ends(real, value, &f), extra)
+}
+
+/// Returns `f(x)` for a function that falls up to about `turn` and rises from there on, and whose
+/// derivative is at most `slope` in magnitude. `extra` is as in [`monotone_with`].
+pub(super) fn turning(
+    dtype: DType,
+    x: Cell,
+    error: Error,
+    (turn, slope): (f64, f64),
+    f: impl Fn(f64) -> f64,
+    extra: impl Fn(f64) -> f64,
+) -> Cell {
+    let spread = |real: &Real, value: f64| match real.upper() < turn - NEAR_TURN
+        || turn + NEAR_TURN < real.lower()
+    {
+        true => spread_at_ends(real, value, &f),
+        false => slope * (real.radius + real.lo.abs()),
+    };
+    approximate(dtype, x, error, &f, spread, extra)
+}
+
+/// Returns `f(x)` for a function between -1 and 1 whose derivative is, too.
+pub(super) fn wave(dtype: DType, x: Cell, error: Error, f: impl Fn(f64) -> f64) -> Cell {
+    let spread = |real: &Real, _: f64| (real.radius + real.lo.abs()).min(2.0);
+    limited_wave(dtype, approximate(dtype, x, error, &f, spread, |_| 0.0))
+}
+
+/// Returns the larger of the distances of `f` at the ends of the bounds from its value.
+fn spread_at_ends(real: &Real, value: f64, f: impl Fn(f64) -> f64) -> f64 {
+    let (low, high) = (f(real.lower()), f(real.upper()));
+    (value - low).abs().max((high - value).abs())
 }
 
 /// Returns the result with the center `value`, the error `inherited` and one of its own.
@@ -129,9 +157,25 @@ mod tests {
         let cell = monotone(DType::F32, ball, ERROR, f64::exp);
         assert!(contains(cell, 0.5f64.exp()) && contains(cell, 1.5f64.exp()));
         assert!(!contains(cell, 1.6f64.exp()));
-        let cell = lipschitz(DType::F32, ball, ERROR, 1.0, f64::cos, |_| 0.0);
+        let cell = wave(DType::F32, ball, ERROR, f64::cos);
         assert!(contains(cell, 0.5f64.cos()) && contains(cell, 1.5f64.cos()));
         assert!(!contains(cell, 1.1));
+        let wide = Cell::Real(Real::ball(1e9, 0.0, 1e6));
+        let cell = wave(DType::F16, wide, ERROR, f64::cos);
+        assert!(contains(cell, 1.0) && contains(cell, -1.0) && !contains(cell, 1.001));
+    }
+
+    #[test]
+    fn bounds_of_a_function_with_a_minimum_are_those_of_its_side() {
+        let square = |center, radius| {
+            let x = Cell::Real(Real::ball(center, 0.0, radius));
+            turning(DType::F32, x, ERROR, (0.0, 8.0), |x| x * x, |_| 0.0)
+        };
+        for center in [2.0, -2.0] {
+            assert!(contains(square(center, 0.5), 2.25) && contains(square(center, 0.5), 6.25));
+            assert!(!contains(square(center, 0.5), 6.5));
+        }
+        assert!(contains(square(0.0, 1.0), 1.0) && contains(square(0.0, 1.0), 0.0));
     }
 
     #[test]

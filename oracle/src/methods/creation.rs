@@ -3,15 +3,16 @@
 use gradiff_corpus::{DType, Literal, literal_bits};
 
 use super::Call;
-use crate::arithmetic::{round_result, rounding_unit};
+use crate::arithmetic::{half_ulp, round_result, rounding_unit, size_of};
 use crate::cell::{Cell, Real};
 use crate::format::{decode, encode, format};
 use crate::infer::{Check, accumulator, limit};
 use crate::movement::for_each_index;
 use crate::value::Value;
 
-/// Bound of the error of a point of a line, in roundings of the largest term: those of the step
-/// (twice in f64), of the product and of the sum.
+/// Bound of the error of a point of a line, in roundings of the sum of its terms' magnitudes: those
+/// of the step (twice in f64), of the product and of the sum. The terms of the mean of the ends are
+/// no larger.
 const POINT_ROUNDINGS: f64 = 4.0;
 
 fn natural(number: i64) -> Check<usize> {
@@ -50,7 +51,7 @@ fn point(dtype: DType, hi: f64, lo: f64, size: f64) -> Cell {
     let error = if dtype == DType::F64 { error } else { error + lo.abs() };
     let rounding = match accumulator(dtype) == dtype {
         true => 0.0,
-        false => rounding_unit(narrow) * (hi.abs() + error) + narrow.floor,
+        false => half_ulp(narrow, size_of(hi, 0.0, error)) + narrow.floor,
     };
     round_result(narrow, Real::ball(hi, lo_used, error), rounding, false)
 }
@@ -77,8 +78,7 @@ pub(super) fn linspace(call: Call<'_>) -> Check<Value> {
     let shape = limit(vec![natural(call.args.int(3))?])?;
     let count = shape[0];
     // Products of large numbers would overflow here.
-    let size = start.abs().max(stop.abs());
-    let scale = if size > 1e200 { 2f64.powi(-64) } else { 1.0 };
+    let scale = if start.abs().max(stop.abs()) > 1e200 { 2f64.powi(-64) } else { 1.0 };
     let at = |i: usize| {
         if i == 0 {
             return certain(start);
@@ -93,7 +93,14 @@ pub(super) fn linspace(call: Call<'_>) -> Check<Value> {
         let rest = error + (a_error + b_error);
         let hi = (total + rest) / last;
         let lo = ((-hi).mul_add(last, total) + rest) / last;
-        point(dtype, hi / scale, lo / scale, size)
+        // A point is computed from the start or, if it is nearer to the stop, perhaps from there.
+        let from =
+            |end: f64, points: usize| end.abs() + points as f64 * ((stop - start).abs() / last);
+        let size = match 2 * i < count - 1 {
+            true => from(start, i),
+            false => from(start, i).max(from(stop, count - 1 - i)),
+        };
+        point(dtype, hi / scale, lo / scale, size.min(f64::MAX))
     };
     let cells = (0..count).map(at).collect();
     Ok(Value::new(dtype, shape, cells))

@@ -3,10 +3,11 @@
 use gradiff_corpus::DType;
 
 use super::Call;
-use super::approximation::{Error, lipschitz, monotone, result};
+use super::approximation::{Error, monotone, result, wave};
 use super::elementwise::{each, widely};
 use crate::arithmetic::{self, propagated};
 use crate::cell::{Cell, Real, Reason};
+use crate::format::pow2;
 use crate::infer::Check;
 use crate::transcendental;
 use crate::value::Value;
@@ -18,7 +19,7 @@ const FIVE: Error = Error::ulps(5.0);
 
 /// `e^x`.
 pub(crate) fn exp(dtype: DType, x: Cell) -> Cell {
-    monotone(dtype, x, Error::ulps(2.0), f64::exp)
+    monotone(dtype, x, Error::ulps(2.0), f64::exp).not_negative()
 }
 
 /// The natural logarithm.
@@ -50,7 +51,7 @@ pub(super) fn rsqrt(dtype: DType, x: Cell) -> Cell {
 
 /// The cosine.
 pub(crate) fn cos(dtype: DType, x: Cell) -> Cell {
-    lipschitz(dtype, x, Error { ulps: 6.0, scale: 1.0 }, 1.0, f64::cos, |_| 0.0)
+    wave(dtype, x, Error { ulps: 6.0, scale: 1.0 }, f64::cos)
 }
 
 /// The tangent, the quotient of sine and cosine.
@@ -193,8 +194,14 @@ fn log_of_sum(dtype: DType, x: Cell, y: Cell) -> Cell {
         return Cell::infinity(larger < 0.0);
     }
     let value = larger + (-(a - b).abs()).exp().ln_1p();
-    // The derivatives are weights of sum 1.
-    result(dtype, value, a_radius.max(b_radius), Error { ulps: 4.0, scale: larger.abs().max(1.0) })
+    // The error of each counts as much as its power does, so at most the larger of them.
+    let rest = |errors: f64| {
+        let power = |x: f64, radius: f64| (x - larger + errors * radius).exp();
+        (power(a, a_radius) + power(b, b_radius)).ln()
+    };
+    let inherited = (rest(1.0) - rest(0.0)).max(rest(0.0) - rest(-1.0)) + pow2(-50);
+    let inherited = inherited.min(a_radius.max(b_radius));
+    result(dtype, value, inherited, Error { ulps: 4.0, scale: larger.abs().max(1.0) })
 }
 
 #[cfg(test)]

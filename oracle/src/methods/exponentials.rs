@@ -5,20 +5,22 @@ use gradiff_corpus::DType;
 
 use super::Call;
 use super::approximation::{Error, result};
+use super::cumulative::along_lines;
 use super::elementwise::{require, wide};
 use super::reduction::over_axes;
 use super::statistics::groups;
-use crate::arithmetic::{neg, propagated, reduction_depth};
+use crate::arithmetic::{limited, neg, propagated, reduction_depth};
 use crate::cell::Cell;
-use crate::format::format;
+use crate::format::{format, pow2};
 use crate::infer::{Check, resolve_axis};
-use crate::movement::for_each_index;
 use crate::reduce::SumDepth;
 use crate::value::Value;
 
 /// Errors of a power and of a logarithm in roundings, which are half an ulp: 2 and 3 ulps.
 const POWER: f64 = 4.0;
 const LOGARITHM: f64 = 6.0;
+/// Largest distance of an exponent above that which powers are relative to.
+const ANCHOR_REACH: f64 = 32.0;
 
 /// The logarithm of the sum of powers along axes.
 pub(super) fn log_of_sum(call: Call<'_>) -> Check<Value> {
@@ -31,14 +33,11 @@ pub(super) fn log_of_sum(call: Call<'_>) -> Check<Value> {
 pub(super) fn log_of_running_sum(call: Call<'_>) -> Check<Value> {
     let x = call.srcs[0];
     require(x.dtype.is_float(), x.dtype, "floats")?;
-    let axis = resolve_axis(call.args.int(0), x.shape.len())?;
-    let stride: usize = x.shape[axis + 1..].iter().product();
-    let mut cells = Vec::with_capacity(x.cells.len());
-    for_each_index(&x.shape, |index| {
-        let first = cells.len() - index[axis] * stride;
-        let so_far: Vec<Cell> = (0..=index[axis]).map(|i| x.cells[first + i * stride]).collect();
-        cells.push(log(call.sums, x.dtype, &so_far));
-    });
+    let next = |line: &mut Sums, cell| {
+        line.push(cell);
+        line.powers(call.sums, x.dtype).map_or_else(|cell| cell, |powers| powers.log())
+    };
+    let cells = along_lines(x, call.args.int(0), Sums::new, next)?;
     Ok(Value::new(x.dtype, x.shape.clone(), cells))
 }
 
@@ -84,8 +83,8 @@ struct Powers {
     largest: f64,
     /// The sum of the powers of the differences from the largest exponent.
     sum: f64,
-    /// Largest error of an exponent.
-    radius: f64,
+    /// Error of the logarithm of the sum that those of the exponents make.
+    spread: f64,
     /// Relative error of the sum of an engine, without that of the exponents.
     error: f64,
     /// Largest relative error of a rounding.
@@ -102,30 +101,101 @@ fn exponent(cell: Cell) -> (f64, f64) {
     }
 }
 
-impl Powers {
-    /// Returns the sum of the powers of a group.
+/// A sum, and the error of its roundings.
+#[derive(Clone, Copy)]
+struct Sum {
+    sum: f64,
+    rest: f64,
+}
+
+impl Sum {
+    fn add(&mut self, term: f64) {
+        let next = self.sum + term;
+        let part = next - self.sum;
+        self.rest += (self.sum - (next - part)) + (term - part);
+        self.sum = next;
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.sum *= factor;
+        self.rest *= factor;
+    }
+
+    fn value(&self) -> f64 {
+        self.sum + self.rest
+    }
+}
+
+/// Sums of the powers of the exponents so far.
+struct Sums {
+    /// NaN, an element that is unspecified, or the reason of one: the result of any function.
+    decisive: Option<Cell>,
+    largest: f64,
+    /// The sums are those of powers of the differences from this exponent.
+    anchor: f64,
+    /// The sums for exponents that are as small as they may be, as they are, and as large.
+    sums: [Sum; 3],
+    /// The largest error of an exponent.
+    radius: f64,
+    count: usize,
+}
+
+impl Sums {
+    /// The sums of no powers.
+    fn new() -> Sums {
+        let (largest, anchor) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        let sums = [Sum { sum: 0.0, rest: 0.0 }; 3];
+        Sums { decisive: None, largest, anchor, sums, radius: 0.0, count: 0 }
+    }
+
+    fn push(&mut self, cell: Cell) {
+        self.count += 1;
+        if let Some(found) = propagated(&[cell]) {
+            self.decisive = propagated(&[self.decisive.unwrap_or(found), found]);
+            return;
+        }
+        let (x, radius) = exponent(cell);
+        self.largest = self.largest.max(x);
+        if x.is_infinite() {
+            return;
+        }
+        self.radius = self.radius.max(radius);
+        // Few powers are rounded again before they vanish beside the next ones.
+        if self.anchor + ANCHOR_REACH < x {
+            self.sums.iter_mut().for_each(|sum| sum.scale((self.anchor - x).exp()));
+            self.anchor = x;
+        }
+        for (sum, errors) in self.sums.iter_mut().zip([-1.0, 0.0, 1.0]) {
+            sum.add((x - self.anchor + errors * radius).exp());
+        }
+    }
+
+    /// The error of the logarithm of the sum that those of the exponents make: each counts as much
+    /// as its power does.
+    fn spread(&self) -> f64 {
+        let [low, sum, high] = self.sums.map(|sum| sum.value());
+        if self.radius == 0.0 || !high.is_finite() {
+            return self.radius;
+        }
+        // The mean rounding of the differences is that of the logarithm of their number.
+        let noise = pow2(-49) * (1.0 + (self.count as f64).ln());
+        self.radius.min((high / sum).max(sum / low).ln() + noise)
+    }
+
+    /// Returns the sum of the powers.
     ///
     /// # Errors
-    /// The result of any function of a group that has NaN or elements that are unspecified.
-    fn of(depth: SumDepth, dtype: DType, group: &[Cell]) -> Result<Powers, Cell> {
-        if let Some(cell) = propagated(group) {
+    /// The result of any function of exponents some of which are NaN or unspecified.
+    fn powers(&self, depth: SumDepth, dtype: DType) -> Result<Powers, Cell> {
+        if let Some(cell) = self.decisive {
             return Err(cell);
         }
-        let exponents: Vec<(f64, f64)> = group.iter().map(|cell| exponent(*cell)).collect();
-        let largest = exponents.iter().map(|(x, _)| *x).fold(f64::NEG_INFINITY, f64::max);
-        let radius = exponents.iter().map(|(_, radius)| *radius).fold(0.0, f64::max);
-        // The sum of the powers, and its rounding error.
-        let (mut sum, mut rest) = (0.0, 0.0);
-        if largest.is_finite() {
-            for (x, _) in &exponents {
-                let power = (x - largest).exp();
-                let next: f64 = sum + power;
-                let part = next - sum;
-                rest += (sum - (next - part)) + (power - part);
-                sum = next;
-            }
-        }
-        let count = group.len().max(1);
+        let largest = self.largest;
+        let (sum, spread) = match largest.is_finite() {
+            true => (self.sums[1].value() * (self.anchor - largest).exp(), self.spread()),
+            false => (0.0, 0.0),
+        };
+        let count = self.count.max(1);
         let additions = match depth {
             SumDepth::Cascaded => reduction_depth(count as u32),
             SumDepth::Sequential => count as u32 - 1,
@@ -136,7 +206,19 @@ impl Powers {
         let twice = if dtype == DType::F64 { 2.0 } else { 1.0 };
         let unit = twice * format(wide(dtype)).unit;
         let error = 1.01 * roundings * unit;
-        Ok(Powers { dtype, largest, sum: sum + rest, radius, error, unit })
+        Ok(Powers { dtype, largest, sum, spread, error, unit })
+    }
+}
+
+impl Powers {
+    /// Returns the sum of the powers of a group.
+    ///
+    /// # Errors
+    /// The result of any function of a group that has NaN or elements that are unspecified.
+    fn of(depth: SumDepth, dtype: DType, group: &[Cell]) -> Result<Powers, Cell> {
+        let mut sums = Sums::new();
+        group.iter().for_each(|cell| sums.push(*cell));
+        sums.powers(depth, dtype)
     }
 
     /// Absolute error of the logarithm of the sum.
@@ -149,7 +231,7 @@ impl Powers {
             return Cell::infinity(self.largest < 0.0);
         }
         let value = self.largest + self.sum.ln();
-        result(self.dtype, value, self.radius + self.log_error(), Error::ulps(1.0))
+        result(self.dtype, value, self.spread + self.log_error(), Error::ulps(1.0))
     }
 
     /// The power of an element, divided by the sum.
@@ -157,18 +239,25 @@ impl Powers {
         if self.largest.is_infinite() {
             return Cell::nan();
         }
-        let distance = exponent(x).0 - self.largest;
+        let (x, radius) = exponent(x);
+        let distance = x - self.largest;
         if distance == f64::NEG_INFINITY {
             return Cell::zero(Some(false));
         }
         let value = distance.exp() / self.sum;
-        let error = (2.0 * self.radius + distance.abs() * self.unit + self.error).exp_m1();
-        let inherited = if value == 0.0 { 0.0 } else { value * error };
-        result(self.dtype, value, inherited, Error::ulps(4.0))
+        let error = self.inherited(radius) + distance.abs() * self.unit + self.error;
+        let inherited = match value == 0.0 {
+            true => (distance + error).exp() / self.sum,
+            false => value * error.exp_m1(),
+        };
+        // A power may be computed twice, so that it exceeds its sum by the roundings of both.
+        let limit = 1.0 + 2.0 * self.error + 8.0 * self.unit;
+        limited(result(self.dtype, value, inherited.min(limit), Error::ulps(4.0)), 0.0, limit)
     }
 
     fn log_share(&self, x: Cell) -> Cell {
-        let distance = exponent(x).0 - self.largest;
+        let (x, radius) = exponent(x);
+        let distance = x - self.largest;
         if self.largest.is_infinite() {
             return Cell::nan();
         }
@@ -176,8 +265,14 @@ impl Powers {
             return Cell::infinity(true);
         }
         let value = distance - self.sum.ln();
-        let error = 2.0 * self.radius + distance.abs() * self.unit * 1.01 + self.log_error();
-        result(self.dtype, value, error, Error::ulps(1.0))
+        let roundings = distance.abs() * self.unit * 1.01 + self.log_error();
+        result(self.dtype, value, self.inherited(radius) + roundings, Error::ulps(1.0))
+    }
+
+    /// The error of the logarithm of a share that those of the exponents make, if that of its own
+    /// exponent is `radius`. The errors are those of differences that are rounded, too.
+    fn inherited(&self, radius: f64) -> f64 {
+        (radius + self.spread) * (1.0 + pow2(-20))
     }
 }
 
@@ -233,6 +328,31 @@ mod tests {
         assert!((center(powers.share(Cell::exact(1000.0))) - 0.5).abs() < 1e-15);
         let log_share = center(powers.log_share(Cell::exact(0.0)));
         assert!((log_share + 1000.0 + std::f64::consts::LN_2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_uncertain_exponent_counts_as_much_as_its_power() {
+        let ball = |center, radius| Cell::Real(crate::cell::Real::ball(center, 0.0, radius));
+        let group = [ball(0.0, 1e-6), ball(-1e9, 64.0), ball(-1.0, 1e-3)];
+        let powers = Powers::of(SumDepth::Cascaded, DType::F32, &group)
+            .unwrap_or_else(|cell| panic!("{cell:?}"));
+        let bounds = |cell: Cell| match cell {
+            Cell::Real(real) => (real.lower(), real.upper()),
+            cell => panic!("{cell:?} is no number"),
+        };
+        let (low, high) = bounds(powers.log());
+        let log = |x: f64| (1.0 + x.exp()).ln();
+        assert!(low <= log(-1.001) && log(-0.999) <= high && high - low < 1e-3);
+        let (low, high) = bounds(powers.share(group[0]));
+        let share = |x: f64, y: f64| 1.0 / (1.0 + (y - x).exp());
+        assert!(low <= share(-1e-6, -0.999) && share(1e-6, -1.001) <= high && high - low < 1e-3);
+        assert_eq!(bounds(powers.share(group[1])).0, 0.0);
+        assert!(bounds(powers.share(group[1])).1 < 1e-40);
+        // As far as is known it is the whole, but never more.
+        let open = Powers::of(SumDepth::Cascaded, DType::F32, &[ball(0.0, 40.0), ball(1.0, 40.0)]);
+        let open = open.unwrap_or_else(|cell| panic!("{cell:?}"));
+        let (low, high) = bounds(open.share(ball(0.0, 40.0)));
+        assert!(low == 0.0 && (1.0..1.0001).contains(&high));
     }
 
     #[test]

@@ -76,6 +76,16 @@ pub(super) fn index_select(call: Call<'_>) -> Check<Value> {
 /// Computes each element of the first source from itself and the elements of the third source whose
 /// index names it, in row-major order.
 pub(crate) fn scattered(call: Call<'_>, write: impl Fn(Cell, &[Cell]) -> Cell) -> Check<Value> {
+    scattered_in_order(call, false, write)
+}
+
+/// As [`scattered`]. If `is_last_alone`, what was written before the last element does not matter,
+/// be it in doubt or not.
+fn scattered_in_order(
+    call: Call<'_>,
+    is_last_alone: bool,
+    write: impl Fn(Cell, &[Cell]) -> Cell,
+) -> Check<Value> {
     let [x, index, src] = call.srcs[..] else { return Err("three sources".to_string()) };
     let axis = resolve_axis(call.args.int(0), x.shape.len())?;
     let fits = index.shape.len() == x.shape.len()
@@ -99,7 +109,11 @@ pub(crate) fn scattered(call: Call<'_>, write: impl Fn(Cell, &[Cell]) -> Cell) -
         match sources.next() {
             Some((Ok(number), cell)) if 0 <= number && number < x.shape[axis] as i128 => {
                 target[axis] = number as usize;
-                written[position(&target, &x.shape)].push(*cell);
+                let at = position(&target, &x.shape);
+                written[at].push(*cell);
+                if is_last_alone {
+                    doubts[at] = None;
+                }
             }
             Some((Err(reason), _)) => (0..x.shape[axis]).for_each(|number| {
                 target[axis] = number;
@@ -116,7 +130,7 @@ pub(crate) fn scattered(call: Call<'_>, write: impl Fn(Cell, &[Cell]) -> Cell) -
 }
 
 pub(super) fn scatter(call: Call<'_>) -> Check<Value> {
-    scattered(call, |old, written| *written.last().unwrap_or(&old))
+    scattered_in_order(call, true, |old, written| *written.last().unwrap_or(&old))
 }
 
 /// Adds the elements to what is there. Integers wrap at their own width.
@@ -173,8 +187,6 @@ pub(super) fn scatter_reduce(call: Call<'_>) -> Check<Value> {
 
 fn greater(dtype: DType, a: Cell, b: Cell) -> Cell {
     match (a, b) {
-        (Cell::Unspecified(_), _) => a,
-        (_, Cell::Unspecified(_)) => b,
         (Cell::Int(x), Cell::Int(y)) => {
             if integer::value(dtype, x) < integer::value(dtype, y) {
                 b
@@ -182,7 +194,9 @@ fn greater(dtype: DType, a: Cell, b: Cell) -> Cell {
                 a
             }
         }
-        _ => max(a, b),
+        _ if dtype.is_float() => max(a, b),
+        (Cell::Unspecified(_), _) => a,
+        _ => b,
     }
 }
 
@@ -190,18 +204,7 @@ fn greater(dtype: DType, a: Cell, b: Cell) -> Cell {
 pub(super) fn scatter_amax(call: Call<'_>) -> Check<Value> {
     let dtype = call.srcs[0].dtype;
     scattered(call, |old, written| {
-        let largest = written.iter().fold(old, |largest, cell| match (largest, *cell) {
-            (Cell::Unspecified(_), _) => largest,
-            (_, Cell::Unspecified(_)) => *cell,
-            (Cell::Int(a), Cell::Int(b)) => {
-                if integer::value(dtype, a) < integer::value(dtype, b) {
-                    *cell
-                } else {
-                    largest
-                }
-            }
-            (a, b) => max(a, b),
-        });
+        let largest = written.iter().fold(old, |largest, cell| greater(dtype, largest, *cell));
         if matches!(largest, Cell::Nan(_)) { Cell::nan() } else { largest }
     })
 }

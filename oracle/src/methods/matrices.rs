@@ -7,6 +7,7 @@ use gradiff_corpus::{DType, ReduceOp, Shape};
 
 use super::Call;
 use super::elementwise::{literal, magnitude, require, wide};
+use super::norms;
 use crate::arithmetic::{self, max};
 use crate::cast::cast;
 use crate::cell::{Cell, Real, Reason};
@@ -345,7 +346,11 @@ pub(super) fn each_matrix(
 pub(super) fn newton_schulz(call: Call<'_>) -> Check<Value> {
     let polynomial = Polynomial::of(call, wide(call.srcs[0].dtype), |cell| cell)?;
     let shape = |rows, columns| (vec![rows, columns], columns);
-    each_matrix(call, shape, |s, x| polynomial.orthogonalized(s, x))
+    each_matrix(call, shape, |s, x| {
+        let source = Matrix { elements: x.elements.clone(), ..x };
+        let found = polynomial.orthogonalized(s, x);
+        norms::narrowed(s.dtype, &polynomial, &source, found)
+    })
 }
 
 /// The orthogonal factors.

@@ -16,6 +16,7 @@ pub(crate) mod interpolation;
 pub(crate) mod losses;
 pub(crate) mod matrices;
 mod movement;
+mod norms;
 mod ordering;
 pub(crate) mod pooling;
 pub(crate) mod products;

@@ -25,9 +25,25 @@ fn compare(dtype: DType, a: Cell, b: Cell) -> Result<Ordering, Reason> {
     }
 }
 
-/// Returns whether an element is above another one: NaN is above numbers, and not above NaN.
-pub(super) fn is_above(dtype: DType, a: Cell, b: Cell) -> Result<bool, Reason> {
-    Ok(compare(dtype, a, b)? == Ordering::Greater)
+/// Returns the position of the first element that is NaN or, if none is, of the first extreme one;
+/// `better` says how that compares with the rest. The line has an element.
+pub(super) fn extreme(dtype: DType, line: &[Cell], better: Ordering) -> Result<usize, Reason> {
+    for (i, cell) in line.iter().enumerate() {
+        match cell {
+            Cell::Unspecified(reason) => return Err(*reason),
+            Cell::Nan(_) => return Ok(i),
+            _ => {}
+        }
+    }
+    // Elements may straddle each other if one is certainly the best. That one replaces any
+    // before it, and none after it replaces it.
+    let beats = |i: usize, j: usize| match compare(dtype, line[i], line[j]) {
+        Ok(order) => order == better || order == Ordering::Equal && i < j,
+        Err(_) => false,
+    };
+    let best = (1..line.len()).fold(0, |best, i| if beats(best, i) { best } else { i });
+    let is_best = (0..line.len()).all(|j| best == j || beats(best, j));
+    is_best.then_some(best).ok_or(Reason::Straddle)
 }
 
 /// Replaces the elements of each line along an axis by `size` others, which `f` returns.
@@ -54,22 +70,53 @@ fn along(
     Value::new(dtype, shape, cells)
 }
 
+/// The bounds of an element: true for NaN, the smallest and the largest number, true if exact.
+type Bounds = (bool, f64, f64, bool);
+
+fn bounds(cell: Cell) -> Result<Bounds, Reason> {
+    match cell {
+        Cell::Unspecified(reason) => Err(reason),
+        Cell::Inf { overflowed: true, .. } => Err(Reason::Overflow),
+        Cell::Inf { negative, .. } => {
+            let infinity = if negative { f64::NEG_INFINITY } else { f64::INFINITY };
+            Ok((false, infinity, infinity, true))
+        }
+        Cell::Real(real) => Ok((false, real.lower(), real.upper(), real.is_exact())),
+        Cell::Nan(_) => Ok((true, 0.0, 0.0, true)),
+        Cell::Int(_) => panic!("{cell:?} is no float"),
+    }
+}
+
 /// The positions of elements in order; equal ones keep theirs.
 fn stable_order(dtype: DType, line: &[Cell], descending: bool) -> Result<Vec<usize>, Reason> {
-    let mut positions: Vec<usize> = Vec::with_capacity(line.len());
-    for (i, cell) in line.iter().enumerate() {
-        let mut target = positions.len();
-        while target > 0 {
-            let before = compare(dtype, line[positions[target - 1]], *cell)?;
-            let before = if descending { before.reverse() } else { before };
-            if before != Ordering::Greater {
-                break;
-            }
-            target -= 1;
-        }
-        positions.insert(target, i);
+    let mut positions: Vec<usize> = (0..line.len()).collect();
+    if line.len() < 2 {
+        return Ok(positions);
     }
-    Ok(positions)
+    let turned = |order: Ordering| if descending { order.reverse() } else { order };
+    if !dtype.is_float() {
+        let number = |cell: &Cell| match cell {
+            Cell::Int(bits) => Ok(integer::value(dtype, *bits)),
+            Cell::Unspecified(reason) => Err(*reason),
+            cell => panic!("{cell:?} is no integer"),
+        };
+        let numbers = line.iter().map(number).collect::<Result<Vec<i128>, Reason>>()?;
+        positions.sort_by(|a, b| turned(numbers[*a].cmp(&numbers[*b])));
+        return Ok(positions);
+    }
+    let bounds = line.iter().map(|cell| bounds(*cell)).collect::<Result<Vec<Bounds>, Reason>>()?;
+    positions.sort_by(|a, b| {
+        let ((a_nan, a, ..), (b_nan, b, ..)) = (bounds[*a], bounds[*b]);
+        turned(a_nan.cmp(&b_nan).then(a.partial_cmp(&b).expect("bounds are no NaN")))
+    });
+    // In the order of their smallest numbers, bounds that overlap any overlap the next ones.
+    let is_decided = positions.windows(2).all(|pair| {
+        let (first, second) = (bounds[pair[0]], bounds[pair[1]]);
+        let ((is_nan, .., upper, is_exact), (next_nan, lower, _, next_exact)) =
+            if descending { (second, first) } else { (first, second) };
+        is_nan != next_nan || upper < lower || upper == lower && is_exact && next_exact
+    });
+    is_decided.then_some(positions).ok_or(Reason::Straddle)
 }
 
 /// Most elements of a line whose ranks are found if some elements straddle.
@@ -200,26 +247,9 @@ fn extreme_position(call: Call<'_>, better: Ordering) -> Check<Value> {
     if x.shape[axis] == 0 {
         return Err(format!("axis {axis} of {:?} has no element", x.shape));
     }
-    let position = |line: &[Cell]| -> Result<usize, Reason> {
-        for (i, cell) in line.iter().enumerate() {
-            match cell {
-                Cell::Unspecified(reason) => return Err(*reason),
-                Cell::Nan(_) => return Ok(i),
-                _ => {}
-            }
-        }
-        // Elements may straddle each other if one is certainly the best. That one replaces any
-        // before it, and none after it replaces it.
-        let beats = |i: usize, j: usize| match compare(x.dtype, line[i], line[j]) {
-            Ok(order) => order == better || order == Ordering::Equal && i < j,
-            Err(_) => false,
-        };
-        let best = (1..line.len()).fold(0, |best, i| if beats(best, i) { best } else { i });
-        let is_best = (0..line.len()).all(|j| best == j || beats(best, j));
-        is_best.then_some(best).ok_or(Reason::Straddle)
-    };
     let mut found = along(x, axis, (DType::I32, 1), |line| {
-        vec![position(line).map_or_else(Cell::Unspecified, |at| Cell::Int(at as u64))]
+        let found = extreme(x.dtype, line, better);
+        vec![found.map_or_else(Cell::Unspecified, |at| Cell::Int(at as u64))]
     });
     if !call.args.flag(1) {
         found.shape.remove(axis);
@@ -290,4 +320,45 @@ pub(super) fn count_nonzero(call: Call<'_>) -> Check<Value> {
         Ok(Cell::Int(count))
     })?;
     Ok(Value { dtype: DType::I32, ..found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Real;
+
+    fn order(line: &[Cell], descending: bool) -> Result<Vec<usize>, Reason> {
+        stable_order(DType::F32, line, descending)
+    }
+
+    #[test]
+    fn equal_elements_keep_their_order_and_nan_is_above_all() {
+        let line = [2.0, f64::NAN, 0.0, -0.0, 2.0, f64::INFINITY, -1.0].map(|x| match x {
+            x if x.is_nan() => Cell::nan(),
+            x if x.is_infinite() => Cell::infinity(x < 0.0),
+            x => Cell::exact(x),
+        });
+        assert_eq!(order(&line, false), Ok(vec![6, 2, 3, 0, 4, 5, 1]));
+        assert_eq!(order(&line, true), Ok(vec![1, 5, 0, 4, 2, 3, 6]));
+        let bits = [3u64, 0xffff_ffff, 3, 1].map(Cell::Int);
+        assert_eq!(stable_order(DType::I32, &bits, false), Ok(vec![1, 3, 0, 2]));
+        assert_eq!(stable_order(DType::U32, &bits, true), Ok(vec![1, 0, 2, 3]));
+    }
+
+    #[test]
+    fn overlapping_bounds_have_no_order() {
+        let ball = |center, radius| Cell::Real(Real::ball(center, 0.0, radius));
+        for descending in [false, true] {
+            let apart = [ball(3.0, 0.5), Cell::exact(1.0), ball(2.0, 0.25)];
+            let expected = if descending { vec![0, 2, 1] } else { vec![1, 2, 0] };
+            assert_eq!(order(&apart, descending), Ok(expected));
+            for overlapping in [
+                vec![ball(3.0, 2.5), Cell::exact(4.0), ball(2.0, 0.25)],
+                vec![Cell::exact(1.0), ball(1.5, 0.5), Cell::exact(9.0)],
+                vec![ball(1.0, 1e-6), Cell::exact(5.0), ball(1.0, 1e-6)],
+            ] {
+                assert_eq!(order(&overlapping, descending), Err(Reason::Straddle));
+            }
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Pooling: the largest element and the mean of each window.
 
+use std::cmp::Ordering;
+
 use gradiff_corpus::{DType, ReduceOp};
 
 use super::Call;
 use super::elementwise::wide;
 use super::indexing::indices;
-use super::ordering::is_above;
+use super::ordering::extreme;
 use crate::arithmetic::div;
 use crate::cast::cast;
 use crate::cell::Cell;
@@ -127,21 +129,17 @@ pub(crate) fn over_windows(call: Call<'_>, f: impl Fn(&[Part]) -> Cell) -> Check
 /// The position of the largest element of each window, within the axes of windows.
 pub(super) fn positions_of_largest(call: Call<'_>) -> Check<Value> {
     let dtype = call.srcs[0].dtype;
+    let position_of = |part: &Part| match part {
+        Part::Element(_, at) => Some(*at),
+        Part::Padding => None,
+    };
     let value = over_windows(call, |parts| {
-        let mut found: Option<(Cell, usize)> = None;
-        for part in parts {
-            let Part::Element(cell, at) = *part else { continue };
-            let is_larger = match found {
-                None => Ok(true),
-                Some((largest, _)) => is_above(dtype, cell, largest),
-            };
-            match is_larger {
-                Ok(true) => found = Some((cell, at)),
-                Ok(false) => {}
-                Err(reason) => return Cell::Unspecified(reason),
-            }
+        let positions: Vec<usize> = parts.iter().filter_map(position_of).collect();
+        if positions.is_empty() {
+            return Cell::Int((-1i32 as u32).into());
         }
-        Cell::Int(found.map_or(-1i32 as u32, |(_, at)| at as u32).into())
+        extreme(dtype, &elements(parts), Ordering::Greater)
+            .map_or_else(Cell::Unspecified, |at| Cell::Int(positions[at] as u64))
     })?;
     Ok(Value { dtype: DType::I32, ..value })
 }

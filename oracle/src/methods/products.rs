@@ -27,13 +27,15 @@ fn factors(call: Call<'_>) -> Check<(DType, Value, Value)> {
 /// The product of two elements of a dtype.
 pub(super) fn product(dtype: DType, x: Cell, y: Cell) -> Cell {
     match (x, y) {
-        (Cell::Unspecified(_), _) => x,
-        (_, Cell::Unspecified(_)) => y,
+        _ if dtype.is_float() => arithmetic::mul(dtype, x, y),
         (Cell::Int(x), Cell::Int(y)) => Cell::Int(integer::wrap(
             dtype,
             integer::value(dtype, x).wrapping_mul(integer::value(dtype, y)),
         )),
-        _ => arithmetic::mul(dtype, x, y),
+        // An undefined integer is any integer.
+        (Cell::Int(0), _) | (_, Cell::Int(0)) => Cell::Int(0),
+        (Cell::Unspecified(_), _) => x,
+        _ => y,
     }
 }
 

@@ -22,8 +22,6 @@ pub(super) fn smallest(call: Call<'_>) -> Check<Value> {
 
 pub(super) fn min(dtype: DType, a: Cell, b: Cell) -> Cell {
     match (a, b) {
-        (Cell::Unspecified(_), _) => a,
-        (_, Cell::Unspecified(_)) => b,
         (Cell::Int(x), Cell::Int(y)) => {
             if integer::value(dtype, y) < integer::value(dtype, x) {
                 b
@@ -31,7 +29,9 @@ pub(super) fn min(dtype: DType, a: Cell, b: Cell) -> Cell {
                 a
             }
         }
-        _ => neg(max(neg(a), neg(b))),
+        _ if dtype.is_float() => neg(max(neg(a), neg(b))),
+        (Cell::Unspecified(_), _) => a,
+        _ => b,
     }
 }
 

@@ -33,8 +33,15 @@ struct Selection {
     along: Vec<Along>,
 }
 
-/// The source position of an element: none outside of the source.
-type Source = Result<Option<usize>, Reason>;
+/// The element of the source that an element of a selection is.
+enum Source {
+    /// That at this position.
+    Element(usize),
+    /// None: an index is outside of the source.
+    Outside,
+    /// It is not known, for this reason, but for its indices along some axes.
+    Unknown(Reason, Vec<Option<usize>>),
+}
 
 impl Selection {
     fn new(from: &[usize], list: &[Index], sources: &[&Value]) -> Check<Selection> {
@@ -107,30 +114,40 @@ impl Selection {
         Ok(Selection { shape, common, first, along })
     }
 
-    /// Calls `visit` with the source position of each element, in row-major order.
+    /// Calls `visit` with the source of each element, in row-major order.
     fn for_each(&self, from: &[usize], mut visit: impl FnMut(Source)) {
         for_each_index(&self.shape, |index| {
             let (head, rest) = index.split_at(self.first);
             let (named, tail) = rest.split_at(self.common.len());
             let number = position(named, &self.common);
             let kept = [head, tail].concat();
-            let mut source = Vec::new();
-            let mut is_inside = true;
+            let mut source = Vec::with_capacity(from.len());
+            let (mut is_inside, mut unknown) = (true, None);
             for (along, size) in self.along.iter().zip(from) {
                 source.push(match along {
-                    Along::Fixed(at) => *at,
-                    Along::Kept { axis, positions } => positions[kept[*axis]],
+                    Along::Fixed(at) => Some(*at),
+                    Along::Kept { axis, positions } => Some(positions[kept[*axis]]),
                     Along::Named(numbers) => match numbers[number] {
                         Ok(at) => {
                             let at = if at < 0 { at + *size as i128 } else { at };
                             is_inside &= 0 <= at && at < *size as i128;
-                            if is_inside { at as usize } else { 0 }
+                            Some(if is_inside { at as usize } else { 0 })
                         }
-                        Err(reason) => return visit(Err(reason)),
+                        Err(reason) => {
+                            unknown = unknown.or(Some(reason));
+                            None
+                        }
                     },
                 });
             }
-            visit(Ok(is_inside.then(|| position(&source, from))));
+            visit(match unknown {
+                _ if !is_inside => Source::Outside,
+                Some(reason) => Source::Unknown(reason, source),
+                None => {
+                    let index: Vec<usize> = source.into_iter().flatten().collect();
+                    Source::Element(position(&index, from))
+                }
+            });
         });
     }
 }
@@ -142,9 +159,9 @@ pub(super) fn get(call: Call<'_>) -> Check<Value> {
     let mut cells = Vec::new();
     selection.for_each(&x.shape, |source| {
         cells.push(match source {
-            Ok(Some(at)) => x.cells[at],
-            Ok(None) => Cell::from_bits(x.dtype, 0),
-            Err(reason) => Cell::Unspecified(reason),
+            Source::Element(at) => x.cells[at],
+            Source::Outside => Cell::from_bits(x.dtype, 0),
+            Source::Unknown(reason, _) => Cell::Unspecified(reason),
         });
     });
     Ok(Value::new(x.dtype, selection.shape, cells))
@@ -161,35 +178,42 @@ pub(super) fn set(call: Call<'_>) -> Check<Value> {
     }
     let mut written = broadcast_positions(&value.shape, &selection.shape).into_iter();
     let mut cells = x.cells.to_vec();
-    let mut doubt = None;
+    // Of elements written to the same position, the last one stays.
     selection.for_each(&x.shape, |target| {
         let from = written.next().expect("one for each element");
         match target {
-            Ok(Some(at)) => cells[at] = value.cells[from],
-            Ok(None) => {}
-            Err(reason) => doubt = Some(reason),
+            Source::Element(at) => cells[at] = value.cells[from],
+            Source::Outside => {}
+            Source::Unknown(reason, known) => {
+                let mut elements = cells.iter_mut();
+                for_each_index(&x.shape, |index| {
+                    let cell = elements.next().expect("one for each index");
+                    let mut pairs = known.iter().zip(index);
+                    if pairs.all(|(known, at)| known.is_none_or(|known| known == *at)) {
+                        *cell = Cell::Unspecified(reason);
+                    }
+                });
+            }
         }
     });
-    if let Some(reason) = doubt {
-        cells.fill(Cell::Unspecified(reason));
-    }
     Ok(Value::new(x.dtype, x.shape.clone(), cells))
 }
 
-/// The first `size` positions at which a truth holds, or the reason why they are unspecified.
-fn first_true(truths: &[Cell], size: i64) -> Check<Result<Vec<usize>, Reason>> {
+/// The first `size` positions at which a truth holds, and the reason why those after them are not
+/// known.
+fn first_true(truths: &[Cell], size: i64) -> Check<(Vec<usize>, Option<Reason>)> {
     let size = usize::try_from(size).map_err(|_| format!("{size} elements"))?;
     let mut found = Vec::new();
     for (at, truth) in truths.iter().enumerate() {
         match truth {
+            _ if found.len() == size => break,
             Cell::Int(0) => {}
             Cell::Int(_) => found.push(at),
-            Cell::Unspecified(reason) => return Ok(Err(*reason)),
+            Cell::Unspecified(reason) => return Ok((found, Some(*reason))),
             truth => panic!("{truth:?} is no truth"),
         }
     }
-    found.truncate(size);
-    Ok(Ok(found))
+    Ok((found, None))
 }
 
 /// The first elements that a mask selects, and zeros.
@@ -203,17 +227,11 @@ pub(super) fn masked_select(call: Call<'_>) -> Check<Value> {
         broadcast_positions(&value.shape, &shape).into_iter().map(|at| value.cells[at]).collect()
     };
     let (elements, size) = (spread(x), call.args.int(0));
-    let found = first_true(&spread(mask), size)?;
+    let (found, doubt) = first_true(&spread(mask), size)?;
     let shape = limit(vec![size as usize])?;
-    let cells = match found {
-        Err(reason) => vec![Cell::Unspecified(reason); shape[0]],
-        Ok(found) => (0..shape[0])
-            .map(|number| match found.get(number) {
-                Some(at) => elements[*at],
-                None => Cell::from_bits(x.dtype, 0),
-            })
-            .collect(),
-    };
+    let rest = doubt.map_or(Cell::from_bits(x.dtype, 0), Cell::Unspecified);
+    let cell = |number: usize| found.get(number).map_or(rest, |at| elements[*at]);
+    let cells = (0..shape[0]).map(cell).collect();
     Ok(Value::new(x.dtype, shape, cells))
 }
 
@@ -222,17 +240,15 @@ pub(super) fn nonzero(call: Call<'_>) -> Check<Value> {
     let (x, size, fill) = (call.srcs[0], call.args.int(0), call.args.int(1));
     let fill = i32::try_from(fill).map_err(|_| format!("{fill} is no i32"))?;
     let truths: Vec<Cell> = x.cells.iter().map(|cell| cast(x.dtype, DType::Bool, *cell)).collect();
-    let found = first_true(&truths, size)?;
+    let (found, doubt) = first_true(&truths, size)?;
     let rank = x.shape.len();
     let shape = limit(vec![size as usize, rank])?;
     let mut list = Vec::new();
     for_each_index(&x.shape, |index| list.push(index.to_vec()));
-    let row = |number: usize| match &found {
-        Err(reason) => vec![Cell::Unspecified(*reason); rank],
-        Ok(found) => match found.get(number) {
-            Some(at) => list[*at].iter().map(|index| Cell::Int(*index as u64)).collect(),
-            None => vec![Cell::Int(u64::from(fill as u32)); rank],
-        },
+    let rest = doubt.map_or(Cell::Int(u64::from(fill as u32)), Cell::Unspecified);
+    let row = |number: usize| match found.get(number) {
+        Some(at) => list[*at].iter().map(|index| Cell::Int(*index as u64)).collect(),
+        None => vec![rest; rank],
     };
     let cells = (0..shape[0]).flat_map(row).collect();
     Ok(Value::new(DType::I32, shape, cells))

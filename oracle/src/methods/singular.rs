@@ -187,7 +187,7 @@ pub(super) fn values(call: Call<'_>) -> Check<Value> {
             Err(cell) => return filled(1, count, cell),
         };
         let radius = singular.radius(dtype) + singular.error;
-        let number = |value: &f64| Cell::Real(Real::ball(*value, 0.0, radius));
+        let number = |value: &f64| Cell::Real(Real::ball(*value, 0.0, radius).not_negative());
         let elements = singular.values.iter().map(number);
         let elements = elements.map(|cell| cast(DType::F64, dtype, cell)).collect();
         Matrix { rows: 1, columns: count, elements }

@@ -20,6 +20,9 @@ pub struct Tally {
     pub checked_elements: u64,
     /// Further output elements, whose value is undefined or unknown to the oracle.
     pub unspecified_elements: u64,
+    /// Elements among those compared whose bound exceeds their magnitude: not even the sign of a
+    /// result was checked.
+    pub vacuous_elements: u64,
     /// The unspecified elements by origin: the op that introduces the reason, and the reason.
     pub unspecified: BTreeMap<String, u64>,
     /// Programs whose answer was wrong or refused, counted per backend.
@@ -41,6 +44,7 @@ impl Tally {
         self.programs += other.programs;
         self.checked_elements += other.checked_elements;
         self.unspecified_elements += other.unspecified_elements;
+        self.vacuous_elements += other.vacuous_elements;
         self.mismatches += other.mismatches;
         self.crashes += other.crashes;
         self.timeouts += other.timeouts;
@@ -417,7 +421,9 @@ fn sign_operands(statement: &Statement) -> Vec<ValueId> {
     match statement {
         Statement::Unary { op: UnaryOp::Recip, .. }
         | Statement::Bitcast { .. }
-        | Statement::Method { method: Method::Rsqrt | Method::CopySign, .. } => statement.sources(),
+        | Statement::Method { method: Method::Rsqrt | Method::CopySign | Method::Keccak, .. } => {
+            statement.sources()
+        }
         Statement::Binary { op: BinaryOp::Div, srcs: [_, Operand::Value(divisor)] } => {
             vec![*divisor]
         }
@@ -429,7 +435,8 @@ fn sign_operands(statement: &Statement) -> Vec<ValueId> {
 /// The operands whose bits, if they are NaN, affect more than the bits of a NaN.
 fn bit_operands(statement: &Statement) -> Vec<ValueId> {
     match statement {
-        Statement::Bitcast { .. } | Statement::Method { method: Method::CopySign, .. } => {
+        Statement::Bitcast { .. }
+        | Statement::Method { method: Method::CopySign | Method::Keccak, .. } => {
             statement.sources()
         }
         _ => Vec::new(),
@@ -499,6 +506,7 @@ pub(crate) fn judge(
         };
         tally.checked_elements += verdict.checked as u64;
         tally.unspecified_elements += verdict.unspecified as u64;
+        tally.vacuous_elements += verdict.vacuous as u64;
         if let Some(mismatch) = verdict.mismatch {
             let detail = difference(number, value.dtype, &mismatch);
             first.get_or_insert((Kind::Mismatch, detail));
@@ -565,6 +573,12 @@ mod tests {
         assert!(of_all_ops.starts_with("all ops: 1.050 %"), "{of_all_ops}");
         let few = Tally { unspecified_elements: 9, ..Tally::default() };
         assert_eq!(few.unspecified_excess(), None);
+        // 3 * 0.1 - 0.3, of two elements, may have any sign.
+        let text = "a = input f32[2] [0.1, 5.0]\nb = mul a 3.0\nc = sub b 0.3\noutput c\n";
+        let Case::Program(program) = parse(text).unwrap().case else { panic!("a program") };
+        let backends: [Box<dyn Backend>; 1] = [Box::new(Echo)];
+        let (tally, _) = agree(&[&program], &backends);
+        assert_eq!((tally.checked_elements, tally.vacuous_elements), (2, 1));
         let mut twice = zeros(900);
         twice.add(&zeros(900));
         assert_eq!(twice.unspecified.values().sum::<u64>(), 1800);
@@ -610,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_read_bits_of_nan_are_skipped_where_these_are_not_kept() {
+    fn programs_that_read_bits_of_nan_or_signs_are_skipped_where_these_are_not_kept() {
         let reason = |text: &str| {
             let Case::Program(program) = parse(text).unwrap().case else { panic!("a program") };
             assert_eq!(lost(Kept::ALL, &program), None);
@@ -622,6 +636,16 @@ mod tests {
         assert_eq!(reason(&format!("{nan}b = copysign a a\noutput b\n")), bits);
         assert_eq!(reason(&format!("{nan}b = cat [a,a] axis=0\noutput b\n")), None);
         assert_eq!(reason("a = input f32[1] [2.0]\nb = bitcast a i32\noutput b\n"), None);
+        let digest = "b = keccak a function=sha3_256\noutput b\n";
+        assert_eq!(reason(&format!("{nan}{digest}")), bits);
+        let signs = |text: &str| {
+            let Case::Program(program) = parse(text).unwrap().case else { panic!("a program") };
+            lost(Kept { zero_signs: false, ..Kept::ALL }, &program)
+        };
+        let sign = Some(Loss::SignOfZero.reason().to_string());
+        assert_eq!(signs(&format!("a = input f32[2] [-0.0, 1.0]\n{digest}")), sign);
+        assert_eq!(signs(&format!("a = input f32[2] [2.0, 1.0]\n{digest}")), None);
+        assert_eq!(signs(&format!("a = input u8[2] [0, 1]\n{digest}")), None);
     }
 
     #[test]
