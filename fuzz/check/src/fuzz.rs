@@ -14,7 +14,7 @@ use crate::judge::coverage;
 
 /// Maximal number of programs that go to the C compiler together: one call takes nearly 0.1 s,
 /// whatever it compiles. The first goes alone, so that one saved input can be run again; then come
-/// 2, 4, ...
+/// 2, 4, ... Those that are left go together at the end.
 const BATCH: usize = 32;
 
 /// Number of counters of rules: more than there are rules.
@@ -45,19 +45,24 @@ fn fail(case: Case, problem: &str) -> ! {
 struct Backends {
     direct: Vec<Box<dyn Backend>>,
     batched: Vec<Box<dyn Backend>>,
+    /// Opens the backends of `batched`.
+    open: Open,
     /// Programs waiting for the compiler.
     waiting: Vec<Program>,
     /// Number of programs in the next batch.
     batch: usize,
 }
 
+/// Opens backends.
+type Open = fn() -> Vec<Box<dyn Backend>>;
+
 impl Backends {
+    fn new(direct: Vec<Box<dyn Backend>>, open: Open) -> Backends {
+        Backends { direct, batched: open(), open, waiting: Vec::new(), batch: 1 }
+    }
+
     fn from_environment() -> Backends {
-        let named = std::env::var("GRADIFF_BACKENDS").ok();
-        let names = named.unwrap_or("interp,jit,jit/heuristic,interp/groups-heuristic".to_string());
-        let (batched, direct): (Vec<&str>, Vec<&str>) =
-            names.split(',').map(str::trim).partition(|name| calls_compiler(name));
-        Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }
+        Backends::new(open(false), || open(true))
     }
 
     /// Judges the program on the direct backends; holds it for the others until a batch is full.
@@ -75,12 +80,34 @@ impl Backends {
     }
 }
 
+/// Judges the programs that still wait when a run ends.
+impl Drop for Backends {
+    fn drop(&mut self) {
+        let (waiting, open) = (std::mem::take(&mut self.waiting), self.open);
+        if waiting.is_empty() || std::thread::panicking() {
+            return;
+        }
+        // Values local to this thread may be gone.
+        let judged = std::thread::spawn(move || {
+            panic_on_failure(&waiting.iter().collect::<Vec<_>>(), &open());
+        });
+        if let Err(panic) = judged.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
 fn calls_compiler(name: &str) -> bool {
     crate::BACKENDS.iter().any(|row| row.name == name && row.device == "c")
 }
 
-fn open(names: &[&str]) -> Vec<Box<dyn Backend>> {
-    let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+/// Opens the backends of the environment that call a compiler, or those that do not.
+fn open(with_compiler: bool) -> Vec<Box<dyn Backend>> {
+    let named = std::env::var("GRADIFF_BACKENDS").ok();
+    let names = named.unwrap_or("interp,jit,jit/heuristic,interp/groups-heuristic".to_string());
+    let names = names.split(',').map(str::trim);
+    let names = names.filter(|name| calls_compiler(name) == with_compiler);
+    let names: Vec<String> = names.map(str::to_string).collect();
     crate::backends(&names).unwrap_or_else(|error| panic!("GRADIFF_BACKENDS: {}", error.message))
 }
 
@@ -94,7 +121,7 @@ fn panic_on_failure(programs: &[&Program], backends: &[Box<dyn Backend>]) {
 
 /// Runs a program on the backends of the environment: the interpreter and the just-in-time
 /// compiler unless `GRADIFF_BACKENDS` is set. After the first, programs for a compiler wait until
-/// there are enough of them, and a failure prints its own program.
+/// there are enough of them, or until the thread ends, and a failure prints its own program.
 ///
 /// # Panics
 /// If an answer is wrong; if `GRADIFF_BACKENDS` names a backend that is unknown or not available.
@@ -150,5 +177,57 @@ pub fn text(text: &str) {
     match gradiff_corpus::parse(&printed) {
         Ok(again) => assert!(again == case, "printed, it parses to something else:\n{printed}"),
         Err(error) => panic!("printed, it does not parse: {error}\n{printed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::Outcome;
+
+    /// Refuses programs that negate.
+    struct Refusing;
+
+    impl Backend for Refusing {
+        fn name(&self) -> &str {
+            "refusing"
+        }
+
+        fn supports(&self, _: &Program) -> Option<String> {
+            None
+        }
+
+        fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+            let answer = |program: &&Program| match program.to_string().contains("neg") {
+                true => Outcome::Refused("it negates".to_string()),
+                false => Outcome::Skipped("it does not".to_string()),
+            };
+            programs.iter().map(answer).collect()
+        }
+    }
+
+    fn refusing() -> Vec<Box<dyn Backend>> {
+        vec![Box::new(Refusing)]
+    }
+
+    #[test]
+    fn programs_that_wait_at_the_end_are_judged() {
+        let program = |op: &str| {
+            let text = format!("a = input f32[2] iota\nb = {op} a\noutput b\n");
+            match gradiff_corpus::parse(&text).map(|file| file.case) {
+                Ok(Case::Program(program)) => program,
+                _ => panic!("{text}"),
+            }
+        };
+        for (last, is_right) in [("sqrt", true), ("neg", false)] {
+            let mut backends = Backends::new(Vec::new(), refusing);
+            backends.judge(&program("exp2"));
+            backends.judge(&program(last));
+            assert_eq!(backends.waiting.len(), 1);
+            let ended = catch_unwind(AssertUnwindSafe(|| drop(backends)));
+            assert_eq!(ended.is_ok(), is_right, "{last}");
+        }
     }
 }

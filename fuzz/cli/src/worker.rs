@@ -130,6 +130,7 @@ fn judged(
         .collect();
     json!({"programs": tally.programs, "checked": tally.checked_elements,
            "unspecified": tally.unspecified_elements, "origins": tally.unspecified,
+           "vacuous": tally.vacuous_elements,
            "mismatches": tally.mismatches,
            "crashes": tally.crashes, "timeouts": tally.timeouts,
            "environment": tally.environment, "skipped": tally.skipped,
@@ -217,6 +218,7 @@ pub(crate) fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, CheckFailur
         programs: number("programs")?,
         checked_elements: number("checked")?,
         unspecified_elements: number("unspecified")?,
+        vacuous_elements: number("vacuous")?,
         mismatches: number("mismatches")?,
         crashes: number("crashes")?,
         timeouts: number("timeouts")?,

@@ -351,7 +351,7 @@ pub struct Config {
     /// Maximum number of elements of a value in the rare large programs; a smaller number than
     /// `max_elements` has no effect.
     pub max_large_elements: usize,
-    /// Maximum number of axes of a value; up to 6.
+    /// Maximum number of axes of a value; above 5, only rare programs have as many.
     pub max_rank: usize,
     /// Swarm testing: each program draws its own subset of ops and dtypes, with its own weights.
     pub swarm: bool,
@@ -359,7 +359,7 @@ pub struct Config {
 
 impl Default for Config {
     /// All ops and dtypes, 12 statements (32 of an idiom), 128 elements (rarely up to 65,536),
-    /// rank 5, swarm.
+    /// rank 5 (rarely up to 8), swarm.
     fn default() -> Config {
         Config {
             lanes: Lane::ALL.to_vec(),
@@ -369,7 +369,7 @@ impl Default for Config {
             max_idiom_statements: 32,
             max_elements: 128,
             max_large_elements: 1 << 16,
-            max_rank: 5,
+            max_rank: 8,
             swarm: true,
         }
     }

@@ -335,7 +335,7 @@ impl<C: Choices> Builder<'_, C> {
         let limit = self.limit;
         let row = self.choices.pick(&ROWS).min(limit.max(1));
         let outer = self.palette.size(self.choices);
-        if self.config.max_rank >= 2 && self.choices.one_in(3) && outer * row <= limit {
+        if self.max_rank >= 2 && self.choices.one_in(3) && outer * row <= limit {
             return vec![outer, row];
         }
         vec![row]

@@ -314,7 +314,7 @@ impl<C: Choices> Builder<'_, C> {
             number => usual[number as usize],
         });
         let dtype = self.dtype();
-        if !allows(BinaryOp::Mul, dtype) || !self.has_room(4) || self.config.max_rank < 3 {
+        if !allows(BinaryOp::Mul, dtype) || !self.has_room(4) || self.max_rank < 3 {
             return None;
         }
         if self.limit < m * n * k || m * n * k == 0 {

@@ -59,6 +59,26 @@ impl ExprConfig {
     }
 }
 
+/// Literals besides small ones. Those that a dtype does not have become the nearest that it has.
+const LARGE: [i64; 16] = [
+    10,
+    127,
+    12,
+    128,
+    16,
+    255,
+    32,
+    1 << 15,
+    60,
+    (1 << 16) - 1,
+    64,
+    (1 << 31) - 1,
+    100,
+    1 << 31,
+    256,
+    i64::MAX,
+];
+
 /// Names of variables, in order.
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
@@ -225,9 +245,8 @@ impl<C: Choices> Builder<'_, C> {
         let value = if self.config.literals.is_empty() {
             let nth = self.choices.below(8) as usize;
             let kept = self.literals.get(nth).copied();
-            let large = [10, 12, 16, 32, 60, 64, 100, 256];
             let new = match nth {
-                6 => self.choices.pick(&large),
+                6 => self.choices.pick(&LARGE),
                 _ => self.choices.below(9) as i64,
             };
             let value = kept.unwrap_or(new);
@@ -330,10 +349,7 @@ impl<C: Choices> Builder<'_, C> {
         }
         let left = self.int(depth - 1, dtype);
         let right = match op {
-            ExprBinary::Shl | ExprBinary::Shr => {
-                let bits = 8 * dtype.size_bytes() as u32;
-                int(self.choices.below(bits.min(9)) as i64)
-            }
+            ExprBinary::Shl | ExprBinary::Shr => self.amount(depth, dtype),
             ExprBinary::FloorDiv | ExprBinary::FloorMod | ExprBinary::CDiv | ExprBinary::CMod => {
                 self.divisor(depth, dtype)
             }
@@ -341,6 +357,27 @@ impl<C: Choices> Builder<'_, C> {
             _ => self.int(depth - 1, dtype),
         };
         self.apply(op, dtype, &left, &right)
+    }
+
+    /// Draws the amount of a shift: mostly a literal up to 8, else any that the dtype allows, the
+    /// largest, or the low bits of an integer.
+    fn amount(&mut self, depth: usize, dtype: DType) -> Ranged {
+        let bits = 8 * dtype.size_bytes() as u32;
+        let small = self.choices.below(bits.min(9));
+        if small + 1 < bits.min(9) || !self.is_free {
+            return int(small.into());
+        }
+        match self.choices.below(4) {
+            0 => int(small.into()),
+            1 => int(self.choices.below(bits).into()),
+            2 => int(i64::from(bits) - 1),
+            _ => {
+                let (x, last) = (self.int(depth - 1, dtype), i64::from(bits) - 1);
+                let mask = Box::new(Expr::Int(last));
+                let expr = Expr::Binary(ExprBinary::And, Box::new(x.expr), mask);
+                Ranged { expr, min: 0, max: last.into() }
+            }
+        }
     }
 
     /// Draws the dtype of the operands of a comparison.
@@ -525,7 +562,8 @@ fn bounds(op: ExprBinary, dtype: DType, left: &Ranged, right: &Ranged) -> Option
             if left.min >= 0 && right.min >= 0 { (0, span) } else { (-span - 1, span) }
         }
         Shl => {
-            let (low, high) = (left.min << right.max, left.max << right.max);
+            let factor = 1_i128 << right.max;
+            let (low, high) = (left.min.saturating_mul(factor), left.max.saturating_mul(factor));
             (low.min(left.min), high.max(left.max))
         }
         Shr => (left.min.min(0), left.max.max(0)),

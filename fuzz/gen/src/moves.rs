@@ -18,7 +18,7 @@ impl<C: Choices> Builder<'_, C> {
             min_rank <= tensor.shape.len() && (op != Op::Expand || tensor.shape.contains(&1))
         })?;
         let TensorType { dtype, shape } = self.type_of(src).clone();
-        let (rank, limit) = (self.config.max_rank, self.limit);
+        let (rank, limit) = (self.max_rank, self.limit);
         let mut fact = self.fact(src);
         let statement = match op {
             Op::Reshape => {

@@ -7,7 +7,7 @@ use gradiff_corpus::{DType, Program, Shape, Statement, TensorType, ValueId, stat
 
 use crate::fact::{Fact, Policy};
 use crate::features::Feature;
-use crate::shapes::Palette;
+use crate::shapes::{Palette, USUAL_RANK};
 use crate::{Choices, Config, Lane, Op, SeedChoices, case_seed, steer};
 
 /// A program and the lane it was drawn from.
@@ -61,6 +61,8 @@ pub(crate) struct Builder<'a, C> {
     pub(crate) lane: Lane,
     pub(crate) policy: Policy,
     pub(crate) palette: Palette,
+    /// Maximum number of axes of a value.
+    pub(crate) max_rank: usize,
     /// Maximum number of elements of a value.
     pub(crate) limit: usize,
     /// Maximum number of statements.
@@ -134,12 +136,14 @@ impl<'a, C: Choices> Builder<'a, C> {
     pub(crate) fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
         let swarm = Swarm::draw(choices, config, lane);
         let allows_zero = choices.one_in(32);
-        let (limit, max_statements) = draw_limits(choices, config, lane);
+        let Limits { elements: limit, max_statements, max_rank } =
+            draw_limits(choices, config, lane);
         let palette = if limit > config.max_elements || lane == Lane::Idioms {
             Palette::draw_edges(choices, limit)
         } else {
             Palette::draw(choices, allows_zero)
         };
+        let palette = if USUAL_RANK < max_rank { palette.shortened() } else { palette };
         let policy = draw_policy(choices, lane);
         Builder {
             choices,
@@ -147,6 +151,7 @@ impl<'a, C: Choices> Builder<'a, C> {
             lane,
             policy,
             palette,
+            max_rank,
             limit,
             max_statements,
             types: Vec::with_capacity(max_statements),
@@ -216,7 +221,7 @@ impl<'a, C: Choices> Builder<'a, C> {
 
     /// Adds data of any shape.
     pub(crate) fn add_data(&mut self) {
-        let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+        let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
         let dtype = self.dtype();
         let (statement, fact) = self.fresh(dtype, shape);
         self.push(statement, fact);
@@ -394,9 +399,17 @@ impl<'a, C: Choices> Builder<'a, C> {
     }
 }
 
-/// Draws the limits of a program: elements of a value, and statements. Mostly those of the
-/// configuration, rarely more elements; a program of large values has fewer statements.
-fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usize, usize) {
+/// Limits of a program.
+struct Limits {
+    /// Maximum number of elements of a value.
+    elements: usize,
+    max_statements: usize,
+    max_rank: usize,
+}
+
+/// Draws the limits of a program. Mostly those of the configuration, rarely more elements or more
+/// axes than usual; a program of large values has fewer statements.
+fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Limits {
     let sizes = choices.below(1 << 14);
     let drawn = match (lane, sizes) {
         (Lane::Gradients, _) => 0,
@@ -415,7 +428,10 @@ fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usi
         _ if limit >= 1 << 10 => config.max_statements.min(8),
         _ => config.max_statements,
     };
-    (limit, max_statements.max(1))
+    // One program in 30, but for idioms, which have shapes of their own.
+    let has_many_axes = lane != Lane::Idioms && (2_400..2_946).contains(&sizes);
+    let max_rank = if has_many_axes { config.max_rank } else { config.max_rank.min(USUAL_RANK) };
+    Limits { elements: limit, max_statements: max_statements.max(1), max_rank }
 }
 
 /// Draws the policy of a program: fixed by the lane in part.
@@ -430,13 +446,13 @@ fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
         Lane::Special | Lane::Edges => {
             Policy { inexact: true, special: true, wrap: true, decide: sometimes }
         }
-        Lane::IllConditioned | Lane::Casts => {
+        Lane::IllConditioned | Lane::Casts | Lane::Idioms | Lane::Gradients => {
             Policy { inexact: true, special: false, wrap: true, decide: sometimes }
         }
-        Lane::Idioms | Lane::Gradients => {
-            Policy { inexact: true, special: false, wrap: true, decide: false }
+        // The oracle judges the order of computed floats by their bounds.
+        Lane::Methods => {
+            Policy { inexact: often, special: sometimes, wrap: often, decide: sometimes }
         }
-        Lane::Methods => Policy { inexact: often, special: sometimes, wrap: often, decide: false },
         Lane::Movement | Lane::State => {
             Policy { inexact: often, special: false, wrap: often, decide: sometimes }
         }

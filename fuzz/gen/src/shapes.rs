@@ -6,6 +6,9 @@ use gradiff_corpus::Shape;
 
 use crate::Choices;
 
+/// Maximum number of axes of a value in nearly all programs.
+pub(crate) const USUAL_RANK: usize = 5;
+
 /// Returns the number of elements.
 pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().product()
@@ -52,12 +55,21 @@ impl Palette {
         Palette { sizes, kinds: 1 + choices.below(3) }
     }
 
+    /// Makes the sizes small, so that shapes of many axes have few elements.
+    pub(crate) fn shortened(mut self) -> Palette {
+        for (size, max) in self.sizes.iter_mut().zip([2, 3, 2]) {
+            *size = (*size).min(max);
+        }
+        self
+    }
+
     /// Draws a size; sometimes 1, whatever the palette.
     pub(crate) fn size<C: Choices>(&self, choices: &mut C) -> usize {
         if choices.one_in(8) { 1 } else { self.sizes[choices.below(self.kinds) as usize] }
     }
 
-    /// Draws a shape of at most `max_rank` axes and `limit` elements.
+    /// Draws a shape of at most `max_rank` axes and `limit` elements. If more axes than usual are
+    /// allowed, most shapes have them.
     pub(crate) fn shape<C: Choices>(
         &self,
         choices: &mut C,
@@ -65,6 +77,7 @@ impl Palette {
         limit: usize,
     ) -> Shape {
         let rank = choices.pick(&[1, 2, 2, 3, 3, 2, 4, 0, 2, 3, 1, 3, 4, 5, 6, 2]);
+        let rank = if USUAL_RANK < max_rank && 1 < rank { rank + 4 } else { rank };
         let mut shape = Shape::with_capacity(rank.min(max_rank));
         let mut product = 1;
         for _ in 0..rank.min(max_rank) {
@@ -132,6 +145,8 @@ pub(crate) fn reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usi
 
 /// Draws a reshape of a tensor without elements: any sizes as long as one is 0.
 fn empty_reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
+    // The product of the sizes that stay is limited.
+    let max_rank = max_rank.min(USUAL_RANK);
     let mut to: Shape = (0..choices.below(max_rank as u32)).map(|i| 1 + i as usize).collect();
     if to.is_empty() {
         return from.to_vec();

@@ -305,7 +305,7 @@ impl<C: Choices> Builder<'_, C> {
         if !self.has_room(2) {
             return None;
         }
-        let (max_rank, limit) = (self.config.max_rank, self.limit);
+        let (max_rank, limit) = (self.max_rank, self.limit);
         let shape = shapes::partner(self.choices, shape, &self.palette, max_rank, limit);
         let (statement, fact) = match need {
             Need::Any => self.fresh(dtype, shape.clone()),

@@ -195,7 +195,7 @@ impl<C: Choices> Builder<'_, C> {
     fn steered_shape(&mut self) -> Shape {
         match self.partner_shape.clone() {
             Some(shape) => shape,
-            None => self.palette.shape(self.choices, self.config.max_rank, self.limit),
+            None => self.palette.shape(self.choices, self.max_rank, self.limit),
         }
     }
 
@@ -378,7 +378,7 @@ impl<C: Choices> Builder<'_, C> {
     /// Adds the statement if it is well typed, there is room for it and its value fits.
     fn push_if(&mut self, statement: Statement, fact: Fact) -> Option<ValueId> {
         let tensor = gradiff_corpus::statement_type(&statement, &self.types).ok()?;
-        let fits = tensor.shape.len() <= self.config.max_rank && tensor.count() <= self.limit;
+        let fits = tensor.shape.len() <= self.max_rank && tensor.count() <= self.limit;
         (self.has_room(1) && fits).then(|| self.push(statement, fact))
     }
 

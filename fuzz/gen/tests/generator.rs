@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gradiff_corpus::{
-    DType, Expr, ExprBinary, ExprCase, Literal, Operand, Program, Statement, UnaryOp, ValueId,
-    ViewOp,
+    Arg, DType, Expr, ExprBinary, ExprCase, Literal, Method, Operand, Program, Statement, UnaryOp,
+    ValueId, ViewOp,
 };
 use gradiff_gen::{
     ByteChoices, Choices, Config, Exhaustive, ExprConfig, Feature, Features, Generated, Lane, Op,
@@ -136,7 +136,7 @@ fn everything_appears() {
             expected.push(format!("arange {}", dtype.name()));
         }
     }
-    expected.extend((0..=5).map(|rank| format!("rank {rank}")));
+    expected.extend((0..=8).map(|rank| format!("rank {rank}")));
     expected.extend((0..=4).map(|axes| format!("reduce {axes} axes")));
     expected.extend((1..=3).map(|count| format!("{count} outputs")));
     expected.extend([-1, 0, 1].map(|sign| format!("arange step {sign}")));
@@ -154,6 +154,62 @@ fn everything_appears() {
     let missing: Vec<&String> =
         expected.iter().filter(|name| !counts.contains_key(*name)).collect();
     assert!(missing.is_empty(), "not in {PROGRAMS} programs: {missing:?}");
+}
+
+/// Returns whether the program orders, or counts, floats that a function has rounded.
+fn orders_rounded_floats(program: &Program) -> bool {
+    use Method::{All, Any, Argmax, Argmin, Argsort, CountNonzero, Sort, Topk, TopkIndices};
+    let orders = |method: &Method| {
+        [All, Any, Argmax, Argmin, Argsort, CountNonzero, Sort, Topk, TopkIndices].contains(method)
+    };
+    let rounds = |statement: &Statement| match statement {
+        Statement::Unary { op, .. } => !matches!(op, UnaryOp::Neg | UnaryOp::Not),
+        _ => false,
+    };
+    program.statements.iter().any(|statement| match statement {
+        Statement::Method { method, srcs, .. } if orders(method) => {
+            srcs.iter().any(|src| rounds(&program.statements[src.0 as usize]))
+        }
+        _ => false,
+    })
+}
+
+#[test]
+fn rounded_floats_are_ordered() {
+    for lane in [Lane::Methods, Lane::Gradients] {
+        let config = Config { lanes: vec![lane], ..Config::default() };
+        let programs = (0..20_000).map(|index| program_at(5, index, &config).program);
+        let count = programs.filter(orders_rounded_floats).count();
+        println!("{count} programs of lane {}", lane.name());
+        assert!(count > 0, "no program of lane {} orders rounded floats", lane.name());
+    }
+}
+
+#[test]
+fn windows_have_three_axes_and_gaps() {
+    let config = Config { lanes: vec![Lane::Methods], ..Config::default() };
+    let (mut convolutions, mut pools, mut gaps) = (0, 0, 0);
+    let numbers = |arg: &Arg| match arg {
+        Arg::Ints(numbers) => numbers.clone(),
+        _ => Vec::new(),
+    };
+    for index in 0..20_000 {
+        for statement in program_at(6, index, &config).program.statements {
+            let Statement::Method { method, args, .. } = statement else { continue };
+            match method {
+                Method::Conv2d | Method::ConvTranspose2d => {
+                    convolutions += usize::from(numbers(&args[1]).len() == 3);
+                    gaps += usize::from(numbers(&args[2]).contains(&3));
+                }
+                Method::MaxPool2d | Method::AvgPool2d | Method::MaxPool2dIndices => {
+                    pools += usize::from(numbers(&args[0]).len() == 3);
+                }
+                _ => {}
+            }
+        }
+    }
+    println!("{convolutions} convolutions, {pools} pools, {gaps} with gaps of 2");
+    assert!(convolutions > 0 && pools > 0 && gaps > 0, "{convolutions} {pools} {gaps}");
 }
 
 #[test]
@@ -439,6 +495,47 @@ fn expressions_wrap_only_if_allowed() {
     }
     assert!((250..2_500).contains(&wrapped), "{wrapped} of 5,000 wrap at a corner");
     assert_eq!(dtypes.len(), 9, "{dtypes:?}");
+}
+
+/// Adds the literals of an expression, and the amounts of its shifts: `None` for those that vary.
+fn collect_numbers(expr: &Expr, literals: &mut BTreeSet<i64>, amounts: &mut BTreeSet<Option<i64>>) {
+    match expr {
+        Expr::Int(value) => {
+            literals.insert(*value);
+        }
+        Expr::Var(_) | Expr::Bool(_) => {}
+        Expr::Unary(_, src) | Expr::Cast(_, src) => collect_numbers(src, literals, amounts),
+        Expr::Binary(op, a, b) => {
+            if matches!(op, ExprBinary::Shl | ExprBinary::Shr) {
+                amounts.insert(match **b {
+                    Expr::Int(amount) => Some(amount),
+                    _ => None,
+                });
+            }
+            collect_numbers(a, literals, amounts);
+            collect_numbers(b, literals, amounts);
+        }
+        Expr::Where(srcs) => {
+            srcs.iter().for_each(|src| collect_numbers(src, literals, amounts));
+        }
+    }
+}
+
+#[test]
+fn literals_and_amounts_of_shifts_reach_the_ends_of_dtypes() {
+    let mut choices = SeedChoices::new(6);
+    let (mut literals, mut amounts) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..20_000 {
+        let case = expr(&mut choices, &ExprConfig::default());
+        check_expr(&case);
+        collect_numbers(&case.expr, &mut literals, &mut amounts);
+    }
+    for literal in [127, 255, (1 << 31) - 1, 1 << 31, i64::MAX, -128] {
+        assert!(literals.contains(&literal), "{literal} is not among {literals:?}");
+    }
+    for amount in [None, Some(9), Some(15), Some(31), Some(63)] {
+        assert!(amounts.contains(&amount), "{amount:?} is not among {amounts:?}");
+    }
 }
 
 #[test]

@@ -434,6 +434,59 @@ impl BackendRow {
         self.target == Some("groups")
     }
 
+    /// The lines of a Rust test that make an engine with the options of [`Self::configuration`];
+    /// `None` if no engine of the library alone runs programs as this backend does.
+    fn engine_text(&self) -> Option<String> {
+        if self.is_of_harness() || self.is_session {
+            return None;
+        }
+        let device = self.device;
+        if self.is_as_new() {
+            return Some(format!("    let engine = Engine::new({device:?})?;\n"));
+        }
+        let (fuse, merge_views, is_strict) = (self.fuse, self.merge_views, self.is_strict());
+        let (mode, limits) = (self.mode, self.draws_limits().then_some(0));
+        let opts = match self.opts {
+            Opts::None => "None".to_string(),
+            Opts::Drawn(limit) => format!("Drawn {{ seed: 0, limit: {limit} }}"),
+            Opts::Heuristic => "Heuristic".to_string(),
+        };
+        let target = self.target.map(|name| format!("gradiff::graph::Target::of({name:?})"));
+        let target = target.unwrap_or("engine.device.target()".to_string());
+        let mut lines = vec![
+            format!("let mut engine = Engine::new({device:?})?;"),
+            "engine.schedule = Default::default();".to_string(),
+            format!("engine.schedule.fuse = {fuse};"),
+            format!("engine.schedule.merge_views = {merge_views};"),
+            format!("engine.schedule.wide_products = {};", !is_strict),
+            "engine.kernel = Default::default();".to_string(),
+            format!("engine.kernel.rewrite.mode = gradiff::rewrite::Mode::{mode:?};"),
+            format!("engine.kernel.opts = gradiff::kernel::Strategy::{opts};"),
+            format!("engine.kernel.limits = {limits:?};"),
+            format!("engine.target = {target};"),
+        ];
+        let rest = match self.opts {
+            Opts::None => {
+                "let unsupported = engine.target.unsupported;\n    \
+                 let reassociates = engine.target.reassociates;\n    \
+                 engine.target = Default::default();\n    \
+                 engine.target.unsupported = unsupported;\n    \
+                 engine.target.reassociates = reassociates;"
+            }
+            Opts::Drawn(_) => "engine.schedule.rows = true;",
+            Opts::Heuristic if is_strict => return None,
+            Opts::Heuristic => "engine.schedule = engine.schedule.suited(&engine.target);",
+        };
+        lines.push(rest.to_string());
+        if self.thresholds == Thresholds::SMALL {
+            for options in ["schedule", "target"] {
+                let small = "gradiff::graph::target::Thresholds::SMALL";
+                lines.push(format!("engine.{options}.thresholds = {small};"));
+            }
+        }
+        Some(lines.iter().map(|line| format!("    {line}\n")).collect())
+    }
+
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
         // The configuration below sets everything that depends on the target.
         let device = if self.is_of_harness() { "interp" } else { self.device };
@@ -698,6 +751,12 @@ pub(crate) fn array(tensor: &Tensor, bytes: &[u8]) -> Result<Array, String> {
         let (name, shape) = (dtype.name(), tensor.shape());
         format!("{name}{shape:?} has {} bytes, or a bool is neither 0 nor 1", bytes.len())
     })
+}
+
+/// The lines of a Rust test that make an engine which runs programs as the backend of this name;
+/// `None` if there is no such engine.
+pub(crate) fn engine_text(backend: &str) -> Option<String> {
+    BACKENDS.iter().find(|row| row.name == backend)?.engine_text()
 }
 
 /// The options of a backend; the default ones if there is no backend of this name, or its device is

@@ -5,7 +5,8 @@
 //! although a uop refers to one that is not above it, or that makes the parser panic.
 
 use gradiff::graph::text::parse_linears;
-use gradiff::graph::{Axis, AxisKind, Linear, Op};
+use gradiff::graph::{Arg, Axis, AxisKind, Constant, DType, Linear};
+use gradiff_eval::scalar;
 
 use crate::checks::calls::Draw;
 
@@ -73,7 +74,8 @@ fn printed(kernels: &[Linear]) -> String {
     kernels.iter().map(Linear::to_string).collect()
 }
 
-/// Checks that a text was read as the kernels that it says: line by line, with each source above.
+/// Checks that a text was read as the kernels that it says: line by line, with each constant of its
+/// value and each source above.
 fn check_as_written(text: &str, read: &[Linear]) -> Result<(), String> {
     let printed = printed(read);
     // Empty lines have no meaning.
@@ -81,14 +83,18 @@ fn check_as_written(text: &str, read: &[Linear]) -> Result<(), String> {
     if lines().count() != printed.lines().count() {
         return Err("it was read as another number of uops".to_string());
     }
-    for (line, printed_line) in lines().zip(printed.lines()) {
-        // A constant may be printed differently from how it was written.
-        let is_constant = printed_line.split_whitespace().nth(1) == Some(Op::Const.name());
-        let compared = |line: &str| match line.split_once(']') {
-            Some((head, _)) if is_constant => words(head),
-            _ => words(line),
+    let args = read.iter().flat_map(|kernel| {
+        std::iter::once(None).chain(kernel.uops.iter().map(|uop| Some(&uop.arg)))
+    });
+    for ((line, printed_line), arg) in lines().zip(printed.lines()).zip(args) {
+        let is_right = match (arg, line.split_once(']'), printed_line.split_once(']')) {
+            // A constant may be printed differently from how it was written.
+            (Some(Arg::Const(value)), Some((head, literal)), Some((printed_head, _))) => {
+                is_alike(&words(head), &words(printed_head)) && is_literal(literal.trim(), *value)
+            }
+            _ => is_alike(&words(line), &words(printed_line)),
         };
-        if !is_alike(&compared(line), &compared(printed_line)) {
+        if !is_right {
             return Err(format!("{line:?} was read as {printed_line:?}"));
         }
     }
@@ -101,6 +107,34 @@ fn check_as_written(text: &str, read: &[Linear]) -> Result<(), String> {
         Ok(again) if again == read => Ok(()),
         Ok(_) => Err("printed and read again, it is another kernel".to_string()),
         Err(error) => Err(format!("printed again, it is refused: {error}")),
+    }
+}
+
+/// Returns whether a constant has the value that a text says: a number, a truth value, or bits in
+/// hexadecimal, of which those beyond the type do not count.
+fn is_literal(text: &str, constant: Constant) -> bool {
+    let (dtype, bits) = (constant.dtype(), constant.bits());
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).is_ok_and(|written| {
+            let written = written & (u64::MAX >> (64 - 8 * dtype.size_bytes()));
+            bits == if dtype == DType::Bool { u64::from(0 < written) } else { written }
+        });
+    }
+    match (scalar::to_int(constant), scalar::to_float(constant)) {
+        _ if dtype == DType::Bool => text == if bits == 1 { "true" } else { "false" },
+        (Some(value), _) => text.parse() == Ok(value),
+        (_, Some(value)) => {
+            // A number of f32 is not rounded to f64 first.
+            let written = match dtype {
+                DType::F32 => text.parse::<f32>().map(f64::from),
+                _ => text.parse::<f64>(),
+            };
+            written.is_ok_and(|written| {
+                let is_same = scalar::float(dtype, written) == Some(constant);
+                is_same || written.is_nan() && value.is_nan()
+            })
+        }
+        _ => false,
     }
 }
 
@@ -241,6 +275,36 @@ mod tests {
         kernel.uops[4].src[0] = 2;
         let problem = check_as_written(TEXT, &[kernel]).expect_err("it has another source");
         assert!(problem.contains("was read as"), "{problem}");
+    }
+
+    #[test]
+    fn constants_of_another_value_are_reported() {
+        let check = |dtype: &str, literal: &str, written: &str| {
+            let text = format!("kernel k\n 0 const {dtype} [] ");
+            let read = parse_linears(&format!("{text}{literal}\n")).expect("it is well formed");
+            check_as_written(&format!("{text}{written}\n"), &read).is_ok()
+        };
+        for (dtype, literal, written) in [
+            ("i32", "1", "01"),
+            ("i32", "-1", "0xffffffff"),
+            ("f32", "1.5", "1.50"),
+            ("f16", "0.1", "0.1"),
+            ("f64", "NaN", "nan"),
+            ("bool", "true", "0x2"),
+        ] {
+            assert!(check(dtype, literal, written), "{written} is {literal}");
+        }
+        for (dtype, literal, written) in [
+            ("i32", "1", "1x"),
+            ("i32", "1", "2"),
+            ("f32", "1.5", "1.5x"),
+            ("f32", "0.0", "-0.0"),
+            ("f64", "NaN", "1.0"),
+            ("bool", "true", "false"),
+            ("bool", "true", "0x0"),
+        ] {
+            assert!(!check(dtype, literal, written), "{written} is not {literal}");
+        }
     }
 
     #[test]

@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use gradiff::UOp;
 use gradiff::graph::{Arg, Op, Target};
 use gradiff::kernel::passes::{Context, LINEAR_PASSES, LINEARIZE, PASSES, linearize};
-use gradiff::kernel::{Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, loops};
+use gradiff::kernel::{
+    Error, Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, loops,
+};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff_eval::Elements;
 
@@ -22,7 +24,8 @@ use crate::checks::trees::{LOOPS, reads_back, replaced};
 const EXPANDED_NODES_MAX: usize = 120;
 
 /// Lowers a tree with changes that the draw gives, runs the kernel on the memories and compares
-/// them. A refusal of the tree by the passes that make it a kernel of ranges is no problem here.
+/// them. A refusal because of too many loops by the passes that make the tree a kernel of ranges is
+/// no problem here.
 ///
 /// # Errors
 /// The first pass that panics, that refuses a kernel or has too many loops after it; an opt that is
@@ -51,8 +54,9 @@ pub(crate) fn check(
     let setting = Setting { mode: options.rewrite.mode, target: &target };
     let mut root = tree.clone();
     let mut is_loop_nest = false;
-    for pass in PASSES {
-        if pass.name == "optimize" {
+    let [collapse, optimize] = [pass("collapse")?, pass("optimize")?];
+    for (number, pass) in PASSES.iter().enumerate() {
+        if number == optimize {
             check_unrolled(&root)?;
             if is_expanded && root.toposort().len() <= EXPANDED_NODES_MAX {
                 root = expanded(&root, setting)?;
@@ -63,10 +67,10 @@ pub(crate) fn check(
         let after = crate::catch(|| (pass.run)(&root, &mut context)).map_err(report)?;
         root = match after {
             Ok(after) => after,
-            Err(_) if !is_loop_nest => return Ok(()),
+            Err(Error::TooManyLoops(_)) if !is_loop_nest => return Ok(()),
             Err(error) => return Err(report(format!("a refusal, {error},"))),
         };
-        if pass.name == "collapse" {
+        if number == collapse {
             root = renamed(&root, draw);
         }
         let linear = crate::catch(|| linearize(&root, "nest".to_owned()))?;
@@ -93,6 +97,15 @@ pub(crate) fn check(
     gradiff_eval::linear::run(&linear, &mut found)
         .and_then(|()| compare(&found))
         .map_err(|problem| report(format!("{problem}\n{linear}")))
+}
+
+/// The number of the pass of this name among [`PASSES`].
+///
+/// # Errors
+/// There is no such pass.
+pub(crate) fn pass(name: &str) -> Result<usize, String> {
+    let number = PASSES.iter().position(|pass| pass.name == name);
+    number.ok_or_else(|| format!("there is no pass {name}"))
 }
 
 /// The kernel with all loops upcast or unrolled that may be.
@@ -232,4 +245,31 @@ pub(crate) fn caches_rows(tree: &UOp, target: &Target) -> bool {
     let graphs = stages.map(|stages| stages.graphs).unwrap_or_default();
     let after = graphs.iter().find(|(pass, _)| *pass == "cache-inputs");
     after.is_some_and(|(_, root)| root.toposort().iter().any(|node| node.op() == Op::DefineLocal))
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff::graph::DType;
+    use gradiff::view::ShapeTracker;
+
+    use super::*;
+    use crate::checks::nests::array;
+
+    #[test]
+    fn trees_that_a_pass_refuses_are_found() {
+        let view = |size: i64| Arg::View(ShapeTracker::from_shape(&[size]).expect("a shape"));
+        let load = UOp::new(Op::Load, DType::I32, [array(DType::I32, 1, 3)], view(3));
+        let stored = [array(DType::I32, 0, 2), load];
+        let store = UOp::new(Op::Store, DType::Void, stored, view(2));
+        let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+        let (target, draw) = (Target::of("plain"), &mut Draw::new(0));
+        let checked = check(&tree, &target, &Options::default(), &[], &|_| Ok(()), draw);
+        let problem = checked.expect_err("its sizes differ");
+        assert!(problem.contains("a refusal") && problem.contains("sizes"), "{problem}");
+    }
+
+    #[test]
+    fn passes_are_found_by_name() {
+        assert!(pass("optimize").is_ok() && pass("optimise").is_err());
+    }
 }

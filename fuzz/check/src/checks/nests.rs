@@ -15,7 +15,7 @@ use gradiff_eval::{Elements, scalar};
 
 use crate::checks::calls::Draw;
 use crate::checks::lowering;
-use crate::checks::trees::{LOOPS, PREFIX, options, target};
+use crate::checks::trees::{LOOPS, PREFIX, options, refused, target};
 
 /// Largest absolute value of an element.
 const VALUE_MAX: i64 = 1 << 20;
@@ -309,9 +309,7 @@ pub(crate) fn judge(
                 },
             )?;
         }
-        // A refusal because of too many loops is no fault of the engine.
-        Err(_) if LOOPS < loops => {}
-        Err(error) => return Err(format!("for {name}, it is refused: {error}")),
+        Err(error) => refused(&error, loops).map_err(|why| format!("for {name}, {why}"))?,
     }
     lowering::check(tree, &target, &options, memories, &compare, draw)
         .map_err(|problem| format!("for {name}, {problem}"))

@@ -4,7 +4,6 @@
 
 use gradiff::UOp;
 use gradiff::graph::Target;
-use gradiff::kernel::passes::PASSES;
 use gradiff::kernel::{Opt, OptOp, Setting, Strategy, apply, draw, legal};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff_corpus::Program;
@@ -184,7 +183,7 @@ impl Search<'_> {
 
 /// The kernel as the pass that applies opts receives it.
 pub(crate) fn optimizable(ast: &UOp, target: Target) -> Result<UOp, String> {
-    let before = PASSES.iter().take_while(|pass| pass.name != "optimize").count();
+    let before = crate::checks::lowering::pass("optimize")?;
     let configuration = Configuration { target, ..Configuration::default() };
     crate::blame::passed(ast, &configuration, before - 1, &mut Trace::default(), &mut "")
 }

@@ -291,20 +291,67 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
     let (mut tape, [first, second]) = laid_out([&root, &simple]);
     for point in &points {
         evaluate(&mut tape, point);
-        for (node, (low, high)) in order.iter().zip(&claims) {
+        for (node, claim) in order.iter().zip(&claims) {
             let value = tape.position(node).and_then(|position| tape.value(position).element());
-            let Some(value) = value.and_then(scalar::to_int) else { continue };
-            if value < *low || *high < value {
-                let text = gradiff::graph::text::infix(node);
-                return Err(format!(
-                    "{text} is {value} at {point:?}, outside its bounds {low} to {high}"
-                ));
-            }
+            within(node, *claim, value, point)?;
         }
         let Some(expected) = tape.value(first).element() else { continue };
         let found = tape.value(second).element();
         if found != Some(expected) {
             return Err(differ(&root, &simple, point, Some(expected), found));
+        }
+    }
+    let has_range = |node: &UOp| node.toposort().iter().any(|inner| inner.op() == Op::Range);
+    let mut ranged = order.iter().zip(&claims).filter(|(node, _)| has_range(node));
+    ranged.try_for_each(|(node, claim)| varying(node, *claim, &points))
+}
+
+/// Checks that a value, if there is one, is within the bounds of its node.
+fn within(
+    node: &UOp,
+    (low, high): (i128, i128),
+    value: Option<Constant>,
+    point: &Point,
+) -> Result<(), String> {
+    match value.and_then(scalar::to_int) {
+        Some(value) if value < low || high < value => {
+            let text = gradiff::graph::text::infix(node);
+            Err(format!("{text} is {value} at {point:?}, outside its bounds {low} to {high}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the bounds of a node that varies along ranges, in iterations of them: the first ones and
+/// the last one, in all combinations over a few points.
+fn varying(node: &UOp, claim: (i128, i128), points: &[Point]) -> Result<(), String> {
+    let (mut tape, [position, _]) = laid_out([node, node]);
+    let mut ranges = tape.leaves();
+    ranges.retain(|leaf| tape.nodes()[*leaf].op() == Op::Range);
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    for (number, point) in points.iter().enumerate() {
+        evaluate(&mut tape, point);
+        let iterations = |range: &usize| -> Vec<i128> {
+            let end = tape.value(tape.src(*range)[0]).element().and_then(scalar::to_int);
+            let end = end.unwrap_or(0);
+            let first = 0..end.min(ITERATIONS_MAX);
+            first.chain((ITERATIONS_MAX < end).then(|| end - 1)).collect()
+        };
+        let lists: Vec<Vec<i128>> = ranges.iter().map(iterations).collect();
+        let count: usize = lists.iter().map(Vec::len).product();
+        // As many in all as there are points at most.
+        let tried = (POINTS_MAX / points.len()).clamp(1, count.max(1));
+        for turn in (0..tried).filter(|_| 0 < count) {
+            let mut rest = number * tried + turn;
+            for (range, list) in ranges.iter().zip(&lists) {
+                let counter = scalar::int(tape.nodes()[*range].dtype(), list[rest % list.len()]);
+                tape.set(*range, counter);
+                rest /= list.len();
+            }
+            tape.run(&|dtype, _, _| scalar::zero(dtype));
+            within(node, claim, tape.value(position).element(), point)?;
         }
     }
     Ok(())
@@ -497,6 +544,24 @@ mod tests {
     #[test]
     fn the_order_of_nodes_holds() {
         assert_eq!(wrong_order(), None);
+    }
+
+    #[test]
+    fn bounds_hold_in_all_iterations() {
+        let variable = Variable { name: "a".to_string(), min: 0, max: 3 };
+        let a = UOp::new(Op::DefineVar, DType::I32, [], Arg::Var(Arc::new(variable)));
+        let axis = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
+        let range = UOp::new(Op::Range, DType::I32, [a.clone()], axis);
+        let product = UOp::binary(Op::Mul, range, UOp::int(DType::I32, 5));
+        let points = all_points(&[a]);
+        assert_eq!(varying(&product, (0, 10), &points), Ok(()));
+        for claim in [(1, 10), (0, 9)] {
+            assert!(varying(&product, claim, &points).is_err(), "{claim:?}");
+        }
+        // Inside the sum alone it varies.
+        let src = [product.clone(), product.src()[0].clone()];
+        let sum = UOp::new(Op::Reduce, DType::I32, src, Arg::Reduce(Op::Add, Dims::default()));
+        assert_eq!(varying(&sum, (0, 0), &points), Ok(()));
     }
 
     #[test]

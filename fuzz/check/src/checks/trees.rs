@@ -13,7 +13,7 @@ use gradiff::graph::target::{FUNCTIONS, Thresholds};
 use gradiff::graph::text::parse_text;
 use gradiff::graph::{Arg, Constant, DType, Dims, Global, Instruction, Linear, Op, Target};
 use gradiff::kernel::passes::linearize;
-use gradiff::kernel::{Options, Strategy, lower, stages};
+use gradiff::kernel::{Error, Options, Strategy, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
 use gradiff::view::ShapeTracker;
@@ -398,18 +398,20 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
             compare(&memories[0], &expected)
                 .map_err(|problem| format!("for {name}: {problem}\n{}", *kernel))?;
         }
-        // A refusal because of too many loops is no fault of the engine.
-        Err(_) if LOOPS < drawn.loops() => {}
-        Err(error) => return Err(format!("for {name}, it is refused: {error}")),
+        Err(error) => refused(&error, drawn.loops()).map_err(|why| format!("for {name}, {why}"))?,
     }
     let judge = |found: &[Elements]| compare(&found[0], &expected);
     lowering::check(tree, &target, &options, &drawn.memories(), &judge, draw)
         .map_err(|problem| format!("for {name}, {problem}"))?;
-    let Ok(stages) = stages(tree, &target, &options) else { return Ok(()) };
-    let kernels = stages.graphs;
+    let kernels = match stages(tree, &target, &options) {
+        Ok(stages) => stages.graphs,
+        Err(error) => {
+            return refused(&error, drawn.loops()).map_err(|why| format!("for {name}, {why}"));
+        }
+    };
     if options.rewrite.mode != Mode::Strict {
-        let after = kernels.iter().skip_while(|(stage, _)| *stage != "cascade");
-        after.take(1).try_for_each(|(_, kernel)| check_additions(kernel, &thresholds))?;
+        let (_, divided) = &kernels[lowering::pass("cascade")?];
+        check_additions(divided, &thresholds)?;
     }
     let mut levels: Vec<UOp> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     levels.push(tree.clone());
@@ -419,6 +421,15 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         check_damaged(&levels, drawn, draw, &target, &options)?;
     }
     Ok(())
+}
+
+/// Judges a refusal of a tree that has so many loops if no axes merge. Only one because of too many
+/// loops is no fault of the engine.
+pub(crate) fn refused(error: &Error, loops: usize) -> Result<(), String> {
+    match error {
+        Error::TooManyLoops(_) if LOOPS < loops => Ok(()),
+        error => Err(format!("it is refused: {error}")),
+    }
 }
 
 /// Checks that the kernel has only ops that the target supports.
@@ -687,6 +698,13 @@ mod tests {
     #[test]
     fn drawn_trees_agree_with_a_naive_evaluation() {
         check_trees(0, 600).unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    #[test]
+    fn trees_are_refused_for_too_many_loops_alone() {
+        let many = Error::TooManyLoops(LOOPS + 1);
+        assert!(refused(&many, LOOPS + 1).is_ok() && refused(&many, LOOPS).is_err());
+        assert!(refused(&Error::Malformed("no tracker".to_string()), LOOPS + 1).is_err());
     }
 
     /// A loop over groups was cut in two parts, which store in one local array: threads wrote there

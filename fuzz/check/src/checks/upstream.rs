@@ -193,16 +193,15 @@ fn view_agrees(case: &ViewOps, answer: &Value) -> Result<(), String> {
     if answer["shape"] != json!(model.shape) {
         return Err(format!("shape {}, expected {:?}", answer["shape"], model.shape));
     }
-    let forms = answer["index"].as_object().ok_or("an answer without an index")?;
-    for (form, list) in forms {
+    let forms = answer["index"].as_object().filter(|forms| !forms.is_empty());
+    for (form, list) in forms.ok_or("an answer without an index")? {
         agrees(&model, list).map_err(|problem| format!("{form}: {problem}"))?;
     }
     let list = |key: &str| answer[key].as_array().ok_or(format!("an answer without {key}"));
-    let (strides, masked) = (list("strides")?, list("masked")?);
-    for axis in 0..model.shape.len() {
-        let stride = |number: usize| strides.get(number).and_then(|of| of[axis].as_i64());
+    let ([plain, valid], masked) = (strides_of(answer, model.shape.len())?, list("masked")?);
+    for (axis, strides) in plain.into_iter().zip(valid).enumerate() {
         let is_masked = masked.get(axis).and_then(Value::as_bool).ok_or("masked has no flag")?;
-        Checker::new(&|_| 0).axis_agrees(&model, axis, [stride(0), stride(1)], is_masked)?;
+        Checker::new(&|_| 0).axis_agrees(&model, axis, strides.into(), is_masked)?;
     }
     if answer["inverse"].is_null() {
         return Ok(());
@@ -212,6 +211,20 @@ fn view_agrees(case: &ViewOps, answer: &Value) -> Result<(), String> {
     }
     agrees(&model.inverse(&case.shape), &answer["inverse"])
         .map_err(|problem| format!("inverse: {problem}"))
+}
+
+/// The strides of the axes, validity ignored and not, if they have any.
+fn strides_of(answer: &Value, rank: usize) -> Result<[Vec<Option<i64>>; 2], String> {
+    let stride = |stride: &Value| match stride {
+        Value::Null => Some(None),
+        stride => stride.as_i64().map(Some),
+    };
+    let list = |list: &Value| -> Option<Vec<Option<i64>>> {
+        list.as_array().filter(|list| list.len() == rank)?.iter().map(stride).collect()
+    };
+    let lists = answer["strides"].as_array().filter(|lists| lists.len() == 2);
+    let lists = lists.and_then(|lists| Some([list(&lists[0])?, list(&lists[1])?]));
+    lists.ok_or_else(|| format!("strides {}, expected two lists of {rank}", answer["strides"]))
 }
 
 /// Compares the addresses of all elements.
@@ -288,4 +301,35 @@ fn expr_agrees(case: &ExprCase, answer: &Value) -> Result<(u64, String), String>
     (0..values.len()).try_for_each(|number| points.agree(answer, number))?;
     let text = answer["text"].as_str().unwrap_or("?");
     Ok((answer["ops"].as_u64().unwrap_or(0), text.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_without_forms_or_strides_are_wrong() {
+        let Ok(Case::Views(case)) =
+            gradiff_corpus::parse("view [2,3]\nflip axes=[1]\n").map(|file| file.case)
+        else {
+            panic!("it is a sequence of movements")
+        };
+        let answer = json!({
+            "shape": [2, 3], "index": {"merged": [2, 1, 0, 5, 4, 3]},
+            "strides": [[3, -1], [3, null]], "masked": [false, false], "inverse": null,
+        });
+        assert_eq!(view_agrees(&case, &answer), Ok(()));
+        for (key, value) in [
+            ("index", json!({})),
+            ("strides", Value::Null),
+            ("strides", json!([null, null])),
+            ("strides", json!([[3, -1]])),
+            ("strides", json!([[3, -1], [3]])),
+            ("strides", json!([[3, "x"], [3, -1]])),
+        ] {
+            let mut answer = answer.clone();
+            answer[key] = value;
+            assert!(view_agrees(&case, &answer).is_err(), "{answer}");
+        }
+    }
 }

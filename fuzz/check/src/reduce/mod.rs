@@ -87,15 +87,8 @@ fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
 /// The distance of a statement from the plainest one of its kind. Literals other than 0, data other
 /// than iota, dtypes other than f32 and i32, and the entries of lists count.
 fn oddity(statement: &Statement) -> usize {
-    let literal = |literal: &Literal| match literal {
-        Literal::Int(0) | Literal::Bool(false) => 0,
-        Literal::Float(x) if x.to_bits() == 0 => 0,
-        Literal::Int(1) | Literal::Bool(true) => 1,
-        Literal::Float(x) if *x == 1.0 => 1,
-        _ => 2,
-    };
     let operand = |operand: &Operand| match operand {
-        Operand::Literal(value) => literal(value),
+        Operand::Literal(value) => literal_oddity(value),
         Operand::Value(_) => 0,
     };
     match statement {
@@ -108,16 +101,31 @@ fn oddity(statement: &Statement) -> usize {
             };
             fill + dtype_oddity(*dtype)
         }
-        Statement::Const { dtype, value, .. } => literal(value) + dtype_oddity(*dtype),
+        Statement::Const { dtype, value, .. } => literal_oddity(value) + dtype_oddity(*dtype),
+        Statement::Arange { dtype, start, step, .. } => {
+            usize::from(*start != 0) + usize::from(*step != 1) + dtype_oddity(*dtype)
+        }
+        Statement::Cast { dtype, .. } => dtype_oddity(*dtype),
         Statement::Binary { srcs, .. } => srcs.iter().map(operand).sum(),
         Statement::Where { srcs } | Statement::MulAcc { srcs } => srcs.iter().map(operand).sum(),
         Statement::Pad { pads, value, .. } => {
-            literal(value) + pads.iter().filter(|pad| **pad != (0, 0)).count()
+            literal_oddity(value) + pads.iter().filter(|pad| **pad != (0, 0)).count()
         }
         Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } => axes.len(),
         Statement::Cat { srcs, .. } => srcs.len(),
         Statement::Method { args, .. } => args.iter().map(arg_oddity).sum(),
         _ => 0,
+    }
+}
+
+/// The distance of a literal from 0.
+fn literal_oddity(literal: &Literal) -> usize {
+    match literal {
+        Literal::Int(0) | Literal::Bool(false) => 0,
+        Literal::Float(x) if x.to_bits() == 0 => 0,
+        Literal::Int(1) | Literal::Bool(true) => 1,
+        Literal::Float(x) if *x == 1.0 => 1,
+        _ => 2,
     }
 }
 
@@ -131,7 +139,7 @@ fn arg_oddity(arg: &Arg) -> usize {
         Arg::Int(value) => int(*value),
         Arg::Ints(values) => values.len() + values.iter().map(|value| int(*value)).sum::<usize>(),
         Arg::Flag(value) => usize::from(*value),
-        Arg::Number(_) => 0,
+        Arg::Number(value) => literal_oddity(value),
         Arg::DType(dtype) => dtype_oddity(*dtype),
         Arg::Word(word) => usize::from(!PLAIN_WORDS.contains(word)),
         Arg::Indices(indices) => indices
@@ -395,6 +403,15 @@ fn simpler(statement: &Statement) -> Vec<Statement> {
                 });
             }
         }
+        Statement::Arange { start, step, .. } => {
+            for plain in [(0, 1), (0, *step), (*start, 1)] {
+                copy(&|s| {
+                    if let Statement::Arange { start, step, .. } = s {
+                        (*start, *step) = plain;
+                    }
+                });
+            }
+        }
         Statement::Pad { pads, .. } => {
             for axis in 0..pads.len() {
                 for to in [(0, 0), (1, 0), (0, 1)] {
@@ -607,6 +624,23 @@ mod tests {
             panic!("{small}")
         };
         assert_eq!(bits, &vec![last], "{small}");
+    }
+
+    #[test]
+    fn numbers_and_dtypes_that_do_not_matter_become_plain() {
+        for (text, expected) in [
+            ("a = input f32[2] iota\nb = leaky_relu a slope=0.37\n", "leaky_relu a slope=0.0"),
+            ("a = arange i32[3] start=7 step=-2\nb = neg a\n", "start=0 step=1"),
+            ("a = input f32[2] iota\nb = cast a f64\n", "cast a i32"),
+        ] {
+            let program = parsed(&format!("{text}output b"));
+            let kinds = |program: &Program| {
+                let kinds = program.statements.iter().map(std::mem::discriminant);
+                kinds.collect::<Vec<_>>()
+            };
+            let small = reduce(&program, 600, &mut |candidate| kinds(candidate) == kinds(&program));
+            assert!(small.to_string().contains(expected), "{small}");
+        }
     }
 
     #[test]

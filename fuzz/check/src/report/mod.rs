@@ -51,11 +51,15 @@ impl Finding {
 }
 
 /// The files of a finding, each as the ending of its name and its text: the case, and a Rust test
-/// or a script for the peer that is wrong.
+/// or a script for the peer that is wrong. There is no Rust test if no engine of the library alone
+/// runs programs as the backend does.
 pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     let case = ("case", finding.case_text());
     match program_script(&finding.failure.backend, &finding.program) {
-        None => vec![case, ("rs", rust_test::rust_test(finding))],
+        None => {
+            let test = rust_test::rust_test(finding).map(|text| ("rs", text));
+            std::iter::once(case).chain(test).collect()
+        }
         Some(Ok(script)) => vec![case, ("py", format!("# {}\n{script}", finding.story()))],
         // An engine of one's own need not write scripts.
         Some(Err(_)) => vec![case],

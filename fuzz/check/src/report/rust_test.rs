@@ -1,5 +1,5 @@
-//! Writes a finding as a Rust test: the program as calls of `gradiff::Tensor`, and the elements
-//! that the oracle knows to the bit.
+//! Writes a finding as a Rust test: an engine with the options of the backend, the program as calls
+//! of `gradiff::Tensor`, and the elements that the oracle knows to the bit.
 
 use gradiff_corpus::{
     Arg, Args, Arity, BinaryOp, DType, Index, Literal, Method, Operand, Statement, TensorType,
@@ -11,19 +11,25 @@ use super::Finding;
 use crate::backends::{methods, translate};
 
 /// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
-/// that the oracle expects.
-pub(super) fn rust_test(finding: &Finding) -> String {
+/// that the oracle expects. `None` if no engine runs programs as the backend does.
+pub(super) fn rust_test(finding: &Finding) -> Option<String> {
+    let backend = finding.failure.backend.split(',').next().unwrap_or_default();
+    let engine = crate::backends::engine::engine_text(backend)?;
     let mut text = format!(
         "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
          Result<(), Box<dyn std::error::Error>> {{\n",
         finding.story(),
         finding.stem().replace('-', "_")
     );
-    let device = finding.failure.backend.split(['/', ',']).next().unwrap_or("interp");
-    text += &format!("    let engine = Engine::new({device:?})?;\n");
+    text += &engine;
+    let targets = translate::targets(&finding.program);
     let types = finding.program.typing().unwrap_or_default();
     for (number, statement) in finding.program.statements.iter().enumerate() {
         text += &format!("    let v{number} = {};\n", expression(statement, &types));
+        if targets.contains(&ValueId(number as u32)) {
+            let target = format!("v{number}.reshape(v{number}.shape())?.requires_grad_(true)?");
+            text += &format!("    let v{number} = {target};\n");
+        }
         if let Statement::Realize { .. } = statement {
             text += &format!("    run(&engine, &[&v{number}])?;\n");
         }
@@ -35,7 +41,7 @@ pub(super) fn rust_test(finding: &Finding) -> String {
     for (expected, id) in expected.iter().zip(&finding.program.outputs) {
         text += &comparison(expected, id.0);
     }
-    text + "    Ok(())\n}\n" + RUN
+    Some(text + "    Ok(())\n}\n" + RUN)
 }
 
 /// Text of a helper that computes whole plans, as backends do, also tensors that `realize` would
@@ -131,7 +137,10 @@ fn expression(statement: &Statement, types: &[TensorType]) -> String {
         Statement::Realize { src } => format!("v{}.clone()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
         Statement::Gradient { of, wrt } => {
-            format!("v{}.sum(..)?.gradient(&[&v{}])?.remove(0)", of.0, wrt.0)
+            let like = |id: &ValueId| format!("(v{0}.dtype(), v{0}.shape())", id.0);
+            let weights = format!("&Tensor::ones{}?", like(of));
+            let found = format!("v{}.gradients_if_used({weights}, &[&v{}])?", of.0, wrt.0);
+            format!("{found}.remove(0).map_or_else(|| Tensor::zeros{}, Ok)?", like(wrt))
         }
     }
 }
@@ -376,4 +385,60 @@ fn common(srcs: &[Operand], types: &[TensorType]) -> DType {
         Operand::Literal(_) => None,
     });
     values.reduce(gradiff_corpus::promote).unwrap_or(DType::F32)
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_corpus::Case;
+
+    use super::*;
+    use crate::{BACKENDS, Failure, Kind};
+
+    /// The Rust test of a mismatch of this program on this backend.
+    fn of(text: &str, backend: &str) -> Option<String> {
+        let Ok(Case::Program(program)) = gradiff_corpus::parse(text).map(|file| file.case) else {
+            panic!("{text}");
+        };
+        let (backend, detail) = (backend.to_string(), "element 0".to_string());
+        let failure = Failure { backend, kind: Kind::Mismatch, detail };
+        rust_test(&Finding { program, failure, blame: None, origin: String::new() })
+    }
+
+    #[test]
+    fn engines_have_the_options_of_their_backends() {
+        let text = |backend: &str| of("a = input i32[2] iota\noutput a\n", backend);
+        for row in BACKENDS {
+            let is_of_engine = !matches!(row.device, "uops" | "text");
+            let found = text(row.name);
+            assert_eq!(
+                found.is_some(),
+                is_of_engine && !row.name.ends_with("/session"),
+                "{}",
+                row.name
+            );
+            let opens = format!("engine = Engine::new({:?})?;\n", row.device);
+            assert!(found.is_none_or(|found| found.contains(&opens)), "{}", row.name);
+        }
+        assert_eq!(text("oracle"), None);
+        for (backend, part) in [
+            ("interp/unfused", "schedule.fuse = false;"),
+            ("jit/strict", "mode = gradiff::rewrite::Mode::Strict;"),
+            ("c/opts", "Strategy::Drawn { seed: 0, limit: 5 };"),
+            ("interp/groups", "target = gradiff::graph::Target::of(\"groups\");"),
+            ("jit/small", "target.thresholds = gradiff::graph::target::Thresholds::SMALL;"),
+            ("interp", "engine.target.unsupported = unsupported;"),
+        ] {
+            assert!(text(backend).is_some_and(|text| text.contains(part)), "{backend}: {part}");
+        }
+    }
+
+    #[test]
+    fn gradients_of_unused_targets_are_zeros() {
+        let program = "a = input f32[2] iota\nb = input f32[3] iota\nc = gradient a b\noutput c\n";
+        let text = of(program, "interp").expect("a test");
+        let target = "let v1 = v1.reshape(v1.shape())?.requires_grad_(true)?;";
+        assert!(text.contains(target), "{text}");
+        let zeros = ".remove(0).map_or_else(|| Tensor::zeros(v1.dtype(), v1.shape()), Ok)?;";
+        assert!(text.contains(zeros) && !text.contains(".gradient("), "{text}");
+    }
 }

@@ -43,7 +43,7 @@ impl<C: Choices> Builder<'_, C> {
     /// Returns whether a value may have this shape.
     pub(super) fn fits(&self, shape: &[usize]) -> bool {
         let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
-        shape.len() <= self.config.max_rank && count.is_some_and(|count| count <= self.limit)
+        shape.len() <= self.max_rank && count.is_some_and(|count| count <= self.limit)
     }
 
     /// Draws a float type, mostly f32.

@@ -17,7 +17,7 @@ const LABELS: u32 = 26;
 /// Maximum number of elements of a mask that are drawn one by one.
 const MAX_BITS: usize = 64;
 /// Maximum number of axes of a source whose axes get labels.
-const MAX_RANK: usize = 5;
+const MAX_RANK: usize = 8;
 
 /// The labels of the axes of sources, with their sizes.
 #[derive(Default)]
@@ -134,7 +134,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Draws the shape of a new source whose axes have mostly known labels, and adds these.
     fn shape_of_labels(&mut self, labels: &mut Labels) -> Shape {
-        let rank = self.choices.pick(&[2, 1, 2, 3, 2, 0]).min(self.config.max_rank);
+        let rank = self.choices.pick(&[2, 1, 2, 3, 2, 0]).min(self.max_rank);
         let mut shape = Shape::new();
         for _ in 0..rank {
             let known: Vec<i64> = labels.known.iter().map(|(label, _)| *label).collect();
@@ -164,14 +164,14 @@ impl<C: Choices> Builder<'_, C> {
         let order = shapes::permutation(self.choices, kept.len());
         let output: Vec<i64> = order.into_iter().map(|at| kept[at]).collect();
         let sizes: Vec<usize> = output.iter().map(|label| labels.size(*label)).collect();
-        let fits = output.len() <= self.config.max_rank && shapes::count(&sizes) <= self.limit;
+        let fits = output.len() <= self.max_rank && shapes::count(&sizes) <= self.limit;
         fits.then_some(output)
     }
 
     /// Adds the attention of a value, or of new data, to new keys and values.
     pub(super) fn draw_attention(&mut self) -> Option<ValueId> {
         let policy = self.policy;
-        if !policy.inexact || !self.has_room(4) || self.config.max_rank < 2 {
+        if !policy.inexact || !self.has_room(4) || self.max_rank < 2 {
             return None;
         }
         let found = self.pick(|tensor, fact| {
@@ -264,7 +264,7 @@ impl<C: Choices> Builder<'_, C> {
         };
         let mut shape =
             vec![1 + self.choices.below(4) as usize, 1 + self.choices.below(5) as usize];
-        if self.config.max_rank > 2 && self.choices.one_in(3) {
+        if self.max_rank > 2 && self.choices.one_in(3) {
             shape.insert(0, 1 + self.choices.below(2) as usize);
         }
         let is_allowed = self.config.dtypes.contains(&dtype) && self.has_room(5);

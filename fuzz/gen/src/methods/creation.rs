@@ -50,7 +50,7 @@ impl<C: Choices> Builder<'_, C> {
         let dtype = self.dtype();
         let rows = self.palette.size(self.choices).min(self.limit);
         let columns = self.palette.size(self.choices).min(self.limit / rows.max(1));
-        if self.config.max_rank < 2 {
+        if self.max_rank < 2 {
             return None;
         }
         let mut args = vec![Arg::DType(dtype), Arg::Int(rows as i64), Arg::Int(columns as i64)];
@@ -69,7 +69,7 @@ impl<C: Choices> Builder<'_, C> {
     fn drawn_float(&mut self) -> Option<DType> {
         let floats = || self.config.dtypes.iter().filter(|dtype| dtype.is_float());
         let count = floats().count();
-        if count == 0 || !self.policy.inexact || self.config.max_rank == 0 {
+        if count == 0 || !self.policy.inexact || self.max_rank == 0 {
             return None;
         }
         let nth = self.choices.below(count as u32) as usize;

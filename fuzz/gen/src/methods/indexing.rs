@@ -14,7 +14,7 @@ const SELECTED: usize = 512;
 impl<C: Choices> Builder<'_, C> {
     /// Adds the classes of integers, some of which are out of range.
     pub(super) fn draw_one_hot(&mut self) -> Option<ValueId> {
-        let (limit, max_rank) = (self.limit, self.config.max_rank);
+        let (limit, max_rank) = (self.limit, self.max_rank);
         let src = self.pick(|tensor, _| {
             tensor.dtype.is_int() && tensor.shape.len() < max_rank && tensor.count() * 2 <= limit
         })?;
@@ -51,7 +51,7 @@ impl<C: Choices> Builder<'_, C> {
         let (limit, policy) = (self.limit.min(SELECTED), self.policy);
         let x = self.pick(|tensor, fact| tensor.count() <= limit && decided(fact, policy))?;
         let shape = self.type_of(x).shape.clone();
-        if self.config.max_rank < 2 {
+        if self.max_rank < 2 {
             return None;
         }
         let spare = self.limit / shape.len().max(1);

@@ -73,7 +73,7 @@ impl<C: Choices> Builder<'_, C> {
         let mut srcs = vec![first];
         // Without axes of size 0, of which the others must not be too many either.
         let mut count = self.type_of(first).count().max(1);
-        for _ in 0..self.choices.below(MAX_VECTORS.min(self.config.max_rank) as u32) {
+        for _ in 0..self.choices.below(MAX_VECTORS.min(self.max_rank) as u32) {
             let limit = self.limit;
             let found =
                 self.pick(|tensor, _| tensor.shape.len() <= 1 && tensor.count() * count <= limit);
@@ -98,7 +98,7 @@ impl<C: Choices> Builder<'_, C> {
     fn new_vector(&mut self) -> Option<ValueId> {
         let size = self.palette.size(self.choices).min(self.limit);
         let shape = if self.choices.one_in(8) { Shape::new() } else { vec![size] };
-        if !self.has_room(2) || self.config.max_rank < shape.len() {
+        if !self.has_room(2) || self.max_rank < shape.len() {
             return None;
         }
         let dtype = self.dtype();

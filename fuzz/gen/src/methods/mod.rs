@@ -72,7 +72,7 @@ impl<C: Choices> Builder<'_, C> {
     /// Returns whether the program, with the values from `start` on, is within its limits.
     fn keeps_limits(&self, start: usize) -> bool {
         let fits = |tensor: &TensorType| {
-            tensor.shape.len() <= self.config.max_rank.max(1) && tensor.count() <= self.limit
+            tensor.shape.len() <= self.max_rank.max(1) && tensor.count() <= self.limit
         };
         self.has_room(0) && self.types[start..].iter().all(fits)
     }
@@ -85,7 +85,7 @@ impl<C: Choices> Builder<'_, C> {
         }
         let dtype = self.float_dtype()?;
         let checkpoint = self.checkpoint();
-        let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+        let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
         let data = self.fresh_unit(dtype, &shape)?;
         let result = self.on(data, |builder| builder.draw_method(method));
         if result.is_none() {

@@ -28,7 +28,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Adds a method of one source whose elements are those of the source, and zeros.
     pub(super) fn draw_movement(&mut self, method: Method) -> Option<ValueId> {
-        let max_rank = self.config.max_rank;
+        let max_rank = self.max_rank;
         let src = self.pick(|tensor, _| takes(method, &tensor.shape, max_rank))?;
         let shape = self.type_of(src).shape.clone();
         let args = self.movement_args(method, &shape)?;
@@ -41,7 +41,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Adds a stack of one to three values of one type.
     pub(super) fn draw_stack(&mut self) -> Option<ValueId> {
-        let (limit, max_rank) = (self.limit, self.config.max_rank);
+        let (limit, max_rank) = (self.limit, self.max_rank);
         let src = self.pick(|tensor, _| tensor.shape.len() < max_rank)?;
         let same: TensorType = self.type_of(src).clone();
         let limit = (limit / same.count().max(1)).clamp(1, 3);
@@ -81,8 +81,8 @@ impl<C: Choices> Builder<'_, C> {
             .collect();
         let (mut rest, mut groups) = (sizes.len(), Vec::new());
         while 0 < rest || self.choices.one_in(4) {
-            let is_last = groups.len() + 1 == self.config.max_rank;
-            if self.config.max_rank == groups.len() {
+            let is_last = groups.len() + 1 == self.max_rank;
+            if self.max_rank == groups.len() {
                 return None;
             }
             let group =
@@ -120,7 +120,7 @@ impl<C: Choices> Builder<'_, C> {
                 vec![Arg::Int(number), Arg::Ints(self.factors(shape[axis], rank))]
             }
             Method::Repeat => {
-                let added = usize::from(rank < self.config.max_rank && self.choices.one_in(3));
+                let added = usize::from(rank < self.max_rank && self.choices.one_in(3));
                 let (mut spare, mut counts) = (spare, Vec::new());
                 for _ in 0..rank + added {
                     let count = self.repeat_count(spare);
@@ -245,7 +245,7 @@ impl<C: Choices> Builder<'_, C> {
             _ => Vec::new(),
         };
         let mut rest = size.max(1);
-        let room = (self.config.max_rank.max(rank) + 1 - rank).min(3);
+        let room = (self.max_rank.max(rank) + 1 - rank).min(3);
         while sizes.len() + 1 < room && self.choices.one_in(2) {
             let divisor = shapes::divisor(self.choices, rest);
             rest /= divisor;

@@ -72,7 +72,7 @@ impl<C: Choices> Builder<'_, C> {
         types.extend(named.iter().map(of_index));
         let shape = gradiff_corpus::statement_type(&statement, &types).ok()?.shape;
         let count = shapes::count(&shape).max(shapes::count(&common));
-        if self.config.max_rank < shape.len() || self.limit < count {
+        if self.max_rank < shape.len() || self.limit < count {
             return None;
         }
         let sources: Option<Vec<ValueId>> =

@@ -21,7 +21,7 @@ impl<C: Choices> Builder<'_, C> {
         let is_allowed = policy.special && !self.has_focus() && self.has_room(2);
         let has_infinities = is_allowed && self.choices.one_in(2);
         if has_infinities && let Some(dtype) = self.float_dtype() {
-            let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+            let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
             let is_source = !(needs_axis && shape.is_empty());
             let data = is_source.then(|| self.fresh_listed(dtype, &shape, &INFINITIES));
             if let Some(data) = data.flatten() {
@@ -105,7 +105,7 @@ impl<C: Choices> Builder<'_, C> {
             return None;
         }
         let dtype = self.float_dtype()?;
-        let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
+        let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
         let numbers = [0.0, 1.0, -1.0, 1.125, 0.875, 1.5, 2.0, -2.0, 3.0, 4.0];
         let x = self.fresh_listed(dtype, &shape, &numbers)?;
         Some([x, self.fresh_listed(dtype, &shape, &numbers)?])

@@ -40,7 +40,7 @@ impl<C: Choices> Builder<'_, C> {
                 outer
             }
         };
-        if self.config.max_rank < other.len() || !self.has_room(2) {
+        if self.max_rank < other.len() || !self.has_room(2) {
             return None;
         }
         if self.limit < shapes::count(&other) {
@@ -102,7 +102,7 @@ impl<C: Choices> Builder<'_, C> {
     pub(super) fn draw_convolution(&mut self, method: Method) -> Option<ValueId> {
         let is_transposed = method == Method::ConvTranspose2d;
         let found = self.pick(|tensor, _| {
-            (3..=4).contains(&tensor.shape.len()) && !tensor.shape[2..].contains(&0)
+            (3..=5).contains(&tensor.shape.len()) && !tensor.shape[2..].contains(&0)
         });
         let is_existing = found.is_some() && self.choices.one_in(2);
         let (image, dtype, shape) = match found.filter(|_| is_existing) {
@@ -116,6 +116,9 @@ impl<C: Choices> Builder<'_, C> {
                 let mut shape = vec![1 + self.choices.below(2) as usize];
                 shape.push(1 + self.choices.below(4) as usize);
                 shape.extend((0..rank).map(|_| 1 + self.choices.below(7) as usize));
+                if rank == 2 && self.choices.one_in(4) {
+                    shape.push(1 + self.choices.below(4) as usize);
+                }
                 (None, dtype, shape)
             }
         };
@@ -131,12 +134,12 @@ impl<C: Choices> Builder<'_, C> {
             false => vec![outputs * groups, shape[1] / groups],
         };
         weight.extend((0..rank).map(|_| 1 + self.choices.below(4) as usize));
-        if self.config.max_rank < shape.len() || self.limit < shapes::count(&weight) {
+        if self.max_rank < shape.len() || self.limit < shapes::count(&weight) {
             return None;
         }
         let stride = self.numbers_of_windows(rank, 1, 3);
-        let dilation = self.numbers_of_windows(rank, 1, 2);
-        let padding = self.padding_of_windows(rank, 3);
+        let dilation = self.numbers_of_windows(rank, 1, 3);
+        let padding = self.padding_of_windows(rank, 5);
         let mut args = vec![Arg::Int(groups as i64)];
         args.extend([stride, dilation, padding].map(Arg::Ints));
         if is_transposed {
@@ -258,7 +261,7 @@ impl<C: Choices> Builder<'_, C> {
             dtype => dtype,
         };
         let shape: Shape = (0..2).map(|_| 1 + self.choices.below(7) as usize).collect();
-        let is_allowed = self.config.dtypes.contains(&dtype) && self.config.max_rank >= 2;
+        let is_allowed = self.config.dtypes.contains(&dtype) && self.max_rank >= 2;
         if !is_allowed || self.limit < shapes::count(&shape) || !self.has_room(2) {
             return None;
         }
@@ -269,6 +272,8 @@ impl<C: Choices> Builder<'_, C> {
     /// Draws the arguments of pooling; `None` if the windows do not fit or are too many.
     fn pool_args(&mut self, method: Method, dtype: DType, shape: &[usize]) -> Option<Vec<Arg>> {
         let rank = 1 + self.choices.below(shape.len().min(2) as u32) as usize;
+        let is_volume = rank == 2 && 2 < shape.len() && self.choices.one_in(4);
+        let rank = if is_volume { 3 } else { rank };
         let kernel = self.numbers_of_windows(rank, 1, 4);
         // With a stride of 1 no window reaches beyond the padding.
         let is_ceil = self.choices.one_in(2);
@@ -278,8 +283,8 @@ impl<C: Choices> Builder<'_, C> {
             (false, false) => self.numbers_of_windows(rank, 1, 3),
         };
         let terms = kernel.iter().product::<i64>() as usize;
-        let dilation = self.numbers_of_windows(rank, 1, 2);
-        let padding = self.padding_of_windows(rank, 2);
+        let dilation = self.numbers_of_windows(rank, 1, 3);
+        let padding = self.padding_of_windows(rank, 3);
         let mut args = [kernel, stride, dilation, padding].map(Arg::Ints).to_vec();
         args.push(Arg::Flag(is_ceil));
         if method == Method::AvgPool2d {

@@ -418,7 +418,7 @@ impl<'a> Encoder<'a> {
                 let is_inside = value <= 127 && (0 <= value || is_signed && -128 <= value);
                 let read = if is_inside {
                     Some(ring.clone())
-                } else if (-256..0).contains(&value) {
+                } else if !is_signed && (-256..0).contains(&value) {
                     let modulus = self.modulus(class);
                     Some(self.script.add(&ring, &modulus))
                 } else {
@@ -846,4 +846,20 @@ pub(super) fn float_literal(value: Constant) -> String {
     let (exponent, mantissa) = float_shape(value.dtype());
     let bits = value.dtype().bits();
     format!("((_ to_fp {exponent} {mantissa}) (_ bv{} {bits}))", value.bits())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::proof::{obligations, parse_row};
+
+    #[test]
+    fn literals_below_a_signed_byte_are_asked_for_overflow() {
+        // i8 wraps -200 to 56, i16 does not.
+        let row = parse_row("test/wraps: (cmplt (max x -200) 56) => false").expect("a row");
+        let obligations = obligations(&row).expect("it has terms");
+        let labels = obligations.iter().map(|obligation| obligation.label.as_str());
+        let asked = labels.filter(|label| label.contains("no overflow in (max x"));
+        let asked: Vec<&str> = asked.filter(|label| !label.contains("unsigned")).collect();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+    }
 }

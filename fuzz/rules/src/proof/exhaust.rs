@@ -454,6 +454,7 @@ mod tests {
             "test/sqrt floats Ulp(1): (pow x 0.5) => (sqrt x)",
             "test/cube floats: (pow x 3.0) => (mul (mul x x) x)",
             "test/square floats Finite: (sqrt (mul x x)) => x",
+            "test/infinite floats Ulp(1): (pow x -1.0) => (where (cmpne x 0.0) (recip x) 0.0)",
         ] {
             assert!(exhaust(&parse_row(text).expect("a row")).is_err(), "{text}");
         }

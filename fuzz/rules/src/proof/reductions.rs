@@ -101,6 +101,10 @@ mod tests {
         let rows = [
             read("test/varies any: (reduce.add v r) => (mul v {size(r)}) when isint(v)"),
             read("test/one any: (reduce.max v r) => v when free(v, r)"),
+            read(
+                "test/special any Ulp(1): (reduce.add v r) => (fdiv v (sub v v)) \
+                 when !isint(v) && free(v, r)",
+            ),
             without("reduce/max-of-sum", "nowrap(s)"),
             without("reduce/max-of-product", "c0 > 0"),
             without("reduce/sum-of-product", "free(y, r)"),

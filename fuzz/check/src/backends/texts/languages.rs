@@ -78,7 +78,8 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.metal",
         flags: &CPP,
         head: "",
-        adapt: str::to_owned,
+        // Local memory is shared by all threads of a group. An attribute comes first.
+        adapt: |text| text.replace("alignas(16) threadgroup ", "alignas(16) static "),
         call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, metal_type, "");
             let vector = |word: &str| {

@@ -9,6 +9,7 @@ mod device;
 mod host;
 mod languages;
 mod ptx;
+mod races;
 #[cfg(test)]
 mod tests;
 mod wgsl;

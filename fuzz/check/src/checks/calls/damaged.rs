@@ -242,7 +242,7 @@ fn arguments(statement: &Statement, sources: &[TensorType]) -> Vec<Legal> {
 
 /// The first statement of each name on its smallest sources, where that is legal: all axes of all
 /// sources, or of one of them, of one size, or one axis; and each legal statement of the sweep.
-/// Results are small, and statements that change their source are left out.
+/// Results are small. Statements that change their source come last.
 pub(super) fn small() -> impl Iterator<Item = Program> {
     let mut names = BTreeSet::new();
     let first = legal().iter().filter(move |(known, _)| names.insert(gradiff_corpus::name(known)));
@@ -263,7 +263,9 @@ pub(super) fn small() -> impl Iterator<Item = Program> {
         }
         found
     });
-    resized.chain(sweep()).flat_map(|legal| {
+    let (in_place, pure): (Vec<Legal>, Vec<Legal>) =
+        resized.chain(sweep()).partition(|(statement, _)| is_in_place(statement));
+    pure.into_iter().chain(in_place).flat_map(|legal| {
         let has_floats = legal.1.iter().any(|source| source.dtype.is_float());
         let edges = has_floats.then_some(Distribution::Special);
         let floats = [Some(Distribution::Unit), edges].into_iter().flatten();
@@ -277,14 +279,14 @@ const SMALL_SIZES: [usize; 3] = [0, 1, 2];
 /// A program of a legal statement of few elements on data, the floats of this distribution.
 fn program((statement, sources): Legal, floats: Distribution) -> Option<Program> {
     let result = gradiff_corpus::statement_type(&statement, &sources).ok()?;
-    let is_in_place = match &statement {
-        Statement::Method { method, .. } => method.is_in_place(),
-        _ => false,
-    };
-    if is_in_place || MAX < result.count() || sources.iter().any(|source| MAX < source.count()) {
+    if MAX < result.count() || sources.iter().any(|source| MAX < source.count()) {
         return None;
     }
-    let count = sources.len() as u32;
+    let mut outputs = vec![ValueId(sources.len() as u32)];
+    if is_in_place(&statement) {
+        // The source keeps its elements.
+        outputs.push(ValueId(0));
+    }
     let input = |(at, source): (u64, TensorType)| Statement::Input {
         fill: match source.dtype.is_float() {
             true => Fill::Seeded { seed: at, distribution: floats },
@@ -296,7 +298,12 @@ fn program((statement, sources): Legal, floats: Distribution) -> Option<Program>
     };
     let inputs = (0..).zip(sources).map(input);
     let statements = inputs.chain([statement]).collect();
-    Some(Program { statements, outputs: vec![ValueId(count)] })
+    Some(Program { statements, outputs })
+}
+
+/// Returns whether the statement changes its first source.
+fn is_in_place(statement: &Statement) -> bool {
+    matches!(statement, Statement::Method { method, .. } if method.is_in_place())
 }
 
 /// Changes an axis, or adds or removes one.
@@ -345,5 +352,23 @@ fn change(draw: &mut Draw, statement: &mut Statement) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_programs_have_statements_in_place() {
+        let programs: Vec<Program> = small().collect();
+        for method in [Method::Assign, Method::AssignSlice, Method::Set] {
+            let has_method = |program: &&Program| {
+                let last = program.statements.last();
+                last.is_some_and(|last| gradiff_corpus::name(last) == method.row().name)
+            };
+            let count = programs.iter().filter(has_method).count();
+            assert!(count > 0, "no small program has {}", method.row().name);
+        }
     }
 }

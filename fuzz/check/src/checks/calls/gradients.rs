@@ -158,9 +158,172 @@ pub(super) fn gradients(draw: &mut Draw) -> Result<(), String> {
     }
 }
 
+/// Number of actions on two tensors.
+const ACTIONS: usize = 6;
+
+/// A tensor of integers as floats, and what it must have: whether it requires a gradient, and the
+/// gradient.
+struct Parameter {
+    tensor: Tensor,
+    values: Vec<f64>,
+    requires: bool,
+    grad: Option<Vec<f64>>,
+}
+
+impl Parameter {
+    fn draw(draw: &mut Draw, dtype: DType, count: usize) -> Result<Parameter, Error> {
+        let values = integers(draw, count);
+        let tensor = Tensor::from_slice(&[count as i64], &values)?.cast(dtype)?;
+        let requires = !draw.one_in(4);
+        tensor.requires_grad_(requires)?;
+        Ok(Parameter { tensor, values, requires, grad: None })
+    }
+
+    /// Adds these derivatives, if it requires a gradient.
+    fn add(&mut self, derivatives: impl Iterator<Item = f64>) {
+        if !self.requires {
+            return;
+        }
+        let derivatives: Vec<f64> = derivatives.collect();
+        let earlier = self.grad.take().unwrap_or_else(|| vec![0.0; derivatives.len()]);
+        self.grad = Some(earlier.iter().zip(derivatives).map(|(x, y)| x + y).collect());
+    }
+
+    fn check(&self, label: &str) -> Result<(), String> {
+        let found = match self.tensor.grad() {
+            Some(grad) if grad.dtype() != self.tensor.dtype() => {
+                return Err(format!("{label}: the gradient of {:?} is {grad:?}", self.tensor));
+            }
+            Some(grad) => grad.cast(DType::F64).and_then(|grad| elements(&grad)).map(Some),
+            None => Ok(None),
+        };
+        let found = found.map_err(|error| format!("{label}: {error}"))?;
+        if found != self.grad {
+            return Err(format!("{label}: the gradient is {found:?}, not {:?}", self.grad));
+        }
+        let requires = self.tensor.requires_grad();
+        match requires == Some(self.requires) {
+            true => Ok(()),
+            false => Err(format!("{label}: it requires a gradient: {requires:?}")),
+        }
+    }
+}
+
+/// Draws integers from -3 to 3.
+fn integers(draw: &mut Draw, count: usize) -> Vec<f64> {
+    (0..count).map(|_| draw.below(7) as f64 - 3.0).collect()
+}
+
+/// Draws calls of `backward`, of `backward_by`, with and without `no_grad`, of `zero_grad` and of
+/// `requires_grad_` on two tensors, and compares the sums of their gradients with those of loops.
+/// All numbers are small integers, which every float type has.
+pub(super) fn accumulations(draw: &mut Draw) -> Result<(), String> {
+    let problem = |error: Error| error.to_string();
+    let dtype = draw.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]);
+    let count = 1 + draw.below(4);
+    let mut x = Parameter::draw(draw, dtype, count).map_err(problem)?;
+    let mut z = Parameter::draw(draw, dtype, count).map_err(problem)?;
+    let mut label = format!("{dtype}[{count}]");
+    for _ in 0..ACTIONS {
+        let action = draw.below(8);
+        let target = if draw.one_in(2) { &mut x } else { &mut z };
+        label.push_str(match action {
+            0 => ", zero_grad",
+            1 => ", requires_grad_",
+            2 => ", no_grad",
+            3 => ", detach",
+            4 | 5 => ", backward_by",
+            _ => ", backward",
+        });
+        match action {
+            0 => {
+                target.tensor.zero_grad();
+                target.grad = None;
+            }
+            1 => {
+                target.requires = !target.requires;
+                target.tensor.requires_grad_(target.requires).map_err(problem)?;
+            }
+            _ => {
+                let found = accumulate(draw, action, &mut x, &mut z);
+                found.map_err(|problem| format!("{label}: {problem}"))?;
+            }
+        }
+        x.check(&format!("x after {label}"))?;
+        z.check(&format!("z after {label}"))?;
+    }
+    Ok(())
+}
+
+/// Computes gradients of `(a * x * z + b * x) * weights`; with action 2 in a time without
+/// gradients, and with action 3 not through z.
+fn accumulate(
+    draw: &mut Draw,
+    action: usize,
+    x: &mut Parameter,
+    z: &mut Parameter,
+) -> Result<(), String> {
+    let problem = |error: Error| error.to_string();
+    let [a, b] = [(); 2].map(|()| draw.pick(&[1i64, -1, 2, -2]));
+    let weights = integers(draw, x.values.len());
+    let by = Tensor::from_slice(&[weights.len() as i64], &weights);
+    let by = by.and_then(|by| by.cast(x.tensor.dtype())).map_err(problem)?;
+    let computed = || -> Result<Tensor, Error> {
+        let _mode = (action == 2).then(Tensor::no_grad);
+        let factor = if action == 3 { z.tensor.detach() } else { z.tensor.clone() };
+        x.tensor.mul(&factor)?.mul(a)?.add(x.tensor.mul(b)?)
+    };
+    let y = computed().map_err(problem)?;
+    let reaches_z = z.requires && action != 3;
+    let is_reached = action != 2 && (x.requires || reaches_z);
+    if y.requires_grad() != is_reached.then_some(true) {
+        return Err(format!("the function requires a gradient: {:?}", y.requires_grad()));
+    }
+    let called = match action {
+        4 | 5 => y.backward_by(&by),
+        _ => y.mul(&by).and_then(|y| y.sum(..)).and_then(|loss| loss.backward()),
+    };
+    match called {
+        Ok(()) if is_reached => {}
+        Err(Error::Invalid(message)) if !is_reached && !message.is_empty() => return Ok(()),
+        answer => return Err(format!("it gives {answer:?}, is reached: {is_reached}")),
+    }
+    let (a, b) = (a as f64, b as f64);
+    x.add(weights.iter().zip(&z.values).map(|(weight, z)| weight * (a * z + b)));
+    if reaches_z {
+        z.add(weights.iter().zip(&x.values).map(|(weight, x)| weight * a * x));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gradients_are_accumulated() {
+        for seed in 0..100 {
+            accumulations(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    /// A gradient that is not the sum of those of all calls is noticed.
+    #[test]
+    fn wrong_sums_are_noticed() {
+        let mut draw = Draw::new(0);
+        let mut x = Parameter::draw(&mut draw, DType::F32, 2).expect("a tensor");
+        x.requires = true;
+        x.tensor.requires_grad_(true).expect("it is of floats");
+        for factor in [1.0, 2.0] {
+            let by = Tensor::from_slice(&[2], &[1.0f32, 3.0]).expect("a tensor");
+            x.tensor.backward_by(&by).expect("it requires a gradient");
+            x.check("x").expect_err("a gradient is missing");
+            x.grad = Some(vec![factor, 3.0 * factor]);
+            assert_eq!(x.check("x"), Ok(()));
+        }
+        x.requires = false;
+        x.check("x").expect_err("it requires a gradient");
+    }
 
     #[test]
     fn gradients_of_computed_tensors_are_right() {

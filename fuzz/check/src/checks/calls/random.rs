@@ -11,7 +11,7 @@ use super::Draw;
 use super::values::{Wanted, compare};
 
 /// The seed is that of the process: of all threads, one draws.
-static TURN: Mutex<()> = Mutex::new(());
+pub(super) static TURN: Mutex<()> = Mutex::new(());
 
 /// Random numbers of tinygrad 0.10.2; the lines `key N = HEX` are the keys of devices.
 const UPSTREAM: &str = include_str!("../../../../../engine/tests/random_numbers.txt");
@@ -48,10 +48,7 @@ impl Streams {
         let pairs = count.div_ceil(2) as u32;
         let drawn = |pair: u32| {
             let low = self.drew[at].1.wrapping_add(pair);
-            let counter = u64::from(low.wrapping_add(pairs)) << 32 | u64::from(low);
-            let word = |bits| Constant::from_bits(DType::U64, bits);
-            let drawn = scalar::evaluate(Op::Threefry, DType::U64, &[word(counter), word(key)]);
-            drawn.expect("it is defined for all words").bits()
+            hash(u64::from(low.wrapping_add(pairs)) << 32 | u64::from(low), key)
         };
         let pairs: Vec<u64> = (0..pairs).map(drawn).collect();
         let (low, high) = (pairs.iter().copied(), pairs.iter().map(|pair| pair >> 32));
@@ -87,6 +84,13 @@ impl Streams {
         };
         angles.iter().zip(radii).map(normal).collect()
     }
+}
+
+/// Threefry of a counter with a key.
+fn hash(counter: u64, key: u64) -> u64 {
+    let word = |bits| Constant::from_bits(DType::U64, bits);
+    let hashed = scalar::evaluate(Op::Threefry, DType::U64, &[word(counter), word(key)]);
+    hashed.expect("it is defined for all words").bits()
 }
 
 /// The nearest number of a float type, as `f64`.
@@ -425,8 +429,12 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     let samples = draw.pick(&[1, 2, 5, 0, -1]);
     let replaces = !draw.one_in(3);
     let count = rows * categories;
-    let weights: Vec<f32> = (0..count).map(|_| (1 + draw.below(9)) as f32).collect();
+    let mut weights: Vec<f32> = (0..count).map(|_| (1 + draw.below(9)) as f32).collect();
     let is_flat = rows == 1 && draw.one_in(2);
+    if 1 < categories && draw.one_in(3) {
+        // A category that is never drawn.
+        weights[draw.below(count)] = 0.0;
+    }
     let shape = [rows as i64, categories as i64];
     let shape = if is_flat { &shape[1..] } else { &shape[..] };
     let weights_of = Tensor::from_slice(shape, &weights).map_err(|error| error.to_string())?;
@@ -458,4 +466,93 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     }
     let shape = if is_flat { vec![samples] } else { vec![rows as i64, samples] };
     Ok(Call { label, result, wanted: Some((DType::I32, shape, wanted)) })
+}
+
+/// Checks tensors that are like a drawn one, and words of drawn keys.
+pub(super) fn likes(draw: &mut Draw) -> Result<(), String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = draw.bits();
+    Tensor::manual_seed(seed);
+    let mut streams = Streams { seed: seed as u32, drew: Vec::new() };
+    let count = 1 + draw.below(3);
+    let mut calls: Vec<Call> = Vec::new();
+    for _ in 0..count {
+        calls.push(match draw.below(6) {
+            0 => keyed_words(draw)?,
+            _ => like(draw, &mut streams)?,
+        });
+    }
+    let seeded = |problem| format!("seed {seed}: {problem}");
+    calls.iter().try_for_each(|call| call.check(draw)).map_err(seeded)
+}
+
+/// A call that makes a tensor of the dtype and the shape of a drawn one; random numbers are on its
+/// device as well.
+fn like(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
+    let mut target = Target::draw(draw)?;
+    target.shape.retain(|size| 0 <= *size);
+    let (device, dtype) = (target.device, target.dtype);
+    let count = target.count().expect("no size is negative");
+    let source = Tensor::from_bytes(dtype, &target.shape, &vec![0; count * dtype.size_bytes()])
+        .and_then(|source| source.to(device))
+        .map_err(|error| error.to_string())?;
+    let number = draw.pick(&[3i64, 0, 1, -1, 300]);
+    let filled = |number: i64| {
+        let number = i128::from(number);
+        let element = match scalar::range(dtype).filter(|_| dtype != DType::Bool) {
+            Some((low, high)) if low <= number && number <= high => scalar::int(dtype, number),
+            _ => scalar::float(dtype, number as f64),
+        };
+        element.map(|element| vec![Wanted::Bits(element); count])
+    };
+    // The same for bool, which has no numbers.
+    let filled_or_bool = |number: i64| match dtype {
+        DType::Bool => scalar::int(dtype, number.into()).map(|x| vec![Wanted::Bits(x); count]),
+        _ => filled(number),
+    };
+    let (name, result, elements, is_random) = match draw.below(5) {
+        0 => ("rand_like", source.rand_like(), target.uniform_bits(streams), true),
+        1 => ("randn_like", source.randn_like(), target.normal(streams, 0.0, 1.0), true),
+        2 => ("full_like", source.full_like(number), filled(number), false),
+        3 => ("zeros_like", source.zeros_like(), filled_or_bool(0), false),
+        _ => ("ones_like", source.ones_like(), filled_or_bool(1), false),
+    };
+    let label = format!("{name} with {number} of {dtype}{:?} on {device}", target.shape);
+    if let Ok(found) = &result
+        && is_random
+        && found.device().ok() != Some(device)
+    {
+        return Err(format!("{label} gives a tensor on {:?}", found.device()));
+    }
+    let wanted = elements.map(|elements| (dtype, target.shape, elements));
+    Ok(Call { label, result, wanted })
+}
+
+/// A call of `random_bits`: the words of the counters from 0 on, by the hash of the given counter
+/// as the key.
+fn keyed_words(draw: &mut Draw) -> Result<Call, String> {
+    let problem = |error: Error| error.to_string();
+    let [key, counter] = [(); 2].map(|()| draw.bits());
+    let count = draw.pick(&[1i64, 2, 3, 8, 17, 0, -1]);
+    let words = |number: u64| [number as u32, (number >> 32) as u32];
+    let counter_words = Tensor::from_slice(&[2], &words(counter)).map_err(problem)?;
+    let is_legal = !draw.one_in(8);
+    let key_words = match is_legal {
+        true => Tensor::from_slice(&[2], &words(key)),
+        false => Tensor::from_slice(&[1], &[key as u32]),
+    };
+    let result = Tensor::random_bits(&key_words.map_err(problem)?, &counter_words, count);
+    let key = hash(counter, key);
+    let wanted = usize::try_from(count).ok().filter(|_| is_legal).map(|count| {
+        let pairs = count.div_ceil(2) as u64;
+        let hashed: Vec<u64> =
+            (0..pairs).map(|pair| hash((pair + pairs) << 32 | pair, key)).collect();
+        let (low, high) = (hashed.iter().copied(), hashed.iter().map(|pair| pair >> 32));
+        let word = |word: u64| {
+            let word = scalar::int(DType::U32, i128::from(word));
+            Wanted::Bits(word.expect("it is an integer's type"))
+        };
+        (DType::U32, vec![count as i64], low.chain(high).take(count).map(word).collect())
+    });
+    Ok(Call { label: format!("random_bits of {count} words"), result, wanted })
 }

@@ -7,9 +7,9 @@ use gradiff_corpus::{
 };
 
 use super::{
-    Call, Draw, Expected, Row, batches, contractions, copies, devices, folds, gradients, intervals,
-    limits, memories, name_of, nodes, options, random, repeated, rules, selections, sizes, stores,
-    uniform, values, views, wide, windows,
+    Call, Draw, Expected, Row, batches, contractions, copies, devices, files, folds, gradients,
+    intervals, limits, memories, modules, name_of, nodes, optimisers, options, random, repeated,
+    rules, selections, sizes, statistics, stores, threads, uniform, values, views, wide, windows,
 };
 use crate::backends::translate;
 
@@ -17,7 +17,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 72] = [
+pub(super) const ROWS: [(&str, Row); 80] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -90,6 +90,14 @@ pub(super) const ROWS: [(&str, Row); 72] = [
     ("long launches", Row::Check(memories::long_launches)),
     ("stores that repeat elements", Row::Check(repeated::stores)),
     ("entries on disk", Row::Check(stores::stores)),
+    ("files", Row::Check(files::round_trips)),
+    ("layers", Row::Check(modules::match_formulas)),
+    ("optimisers", Row::Check(optimisers::match_scalar_loops)),
+    ("schedules", Row::Check(optimisers::schedules)),
+    ("likes", Row::Check(random::likes)),
+    ("sums of gradients", Row::Check(gradients::accumulations)),
+    ("spreads and means", Row::Check(statistics::statistics)),
+    ("threads", Row::Check(threads::threads)),
 ];
 
 impl Draw {

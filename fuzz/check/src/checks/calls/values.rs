@@ -34,7 +34,7 @@ impl Wanted {
             Wanted::Near(wanted, off) => value.is_some_and(|value| {
                 value == wanted
                     || value.is_nan() && wanted.is_nan()
-                    || (value - wanted).abs() <= off
+                    || wanted.is_finite() && value.is_finite() && (value - wanted).abs() <= off
             }),
         }
     }
@@ -60,10 +60,15 @@ fn engine(draw: &mut Draw) -> Engine {
     engine
 }
 
-/// Returns the first element that is not as required, as an error.
+/// Returns the first element that is not as required, as an error. One that is undefined or was
+/// never written meets no requirement.
 fn wrong(found: &[Option<Constant>], wanted: &[Wanted]) -> Result<(), String> {
     let mut pairs = found.iter().zip(wanted).enumerate();
-    let wrong = pairs.find(|(_, (found, wanted))| found.is_some_and(|x| !wanted.is_met(x)));
+    let is_wrong = |found: &Option<Constant>, wanted: &Wanted| match found {
+        None => !matches!(wanted, Wanted::Free),
+        Some(found) => !wanted.is_met(*found),
+    };
+    let wrong = pairs.find(|(_, (found, wanted))| is_wrong(found, wanted));
     match wrong {
         Some((at, (found, wanted))) => {
             Err(format!("element {at} is {found:?}, expected {wanted:?}"))
@@ -290,14 +295,19 @@ pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
     compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
 }
 
-/// A number of any magnitude of a type, half of the time within 2^-40..2^40.
-fn of_any_magnitude(draw: &mut Draw, dtype: DType) -> f64 {
-    let largest = match dtype {
+/// The largest finite number of a type of floats.
+pub(super) fn largest(dtype: DType) -> f64 {
+    match dtype {
         DType::F16 => 65504.0,
         DType::BF16 => 255.0 * 2f64.powi(120),
         DType::F32 => f64::from(f32::MAX),
         _ => f64::MAX,
-    };
+    }
+}
+
+/// A number of any magnitude of a type, half of the time within 2^-40..2^40.
+fn of_any_magnitude(draw: &mut Draw, dtype: DType) -> f64 {
+    let largest = largest(dtype);
     let special = [largest, 0.0, f64::INFINITY, f64::NAN, 1.0, 0.5];
     let exponent = match draw.below(8) {
         0 => None,
@@ -630,4 +640,33 @@ fn nested(shape: &[usize], elements: &mut std::slice::Iter<'_, i32>) -> String {
     };
     let lists: Vec<String> = (0..*size).map(|_| nested(inner, elements)).collect();
     format!("[{}]", lists.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinities_are_required_as_they_are() {
+        let infinity = f64::INFINITY;
+        let meets = |found: f64, wanted: Wanted| {
+            wanted.is_met(scalar::float(DType::F32, found).expect("a float"))
+        };
+        assert!(meets(infinity, Wanted::Near(infinity, 0.0)));
+        assert!(meets(1.5, Wanted::Near(1.0, 0.5)) && !meets(1.6, Wanted::Near(1.0, 0.5)));
+        for found in [1.0, -infinity, f64::NAN] {
+            assert!(!meets(found, Wanted::Near(infinity, infinity)), "{found}");
+        }
+        assert!(!meets(infinity, Wanted::Near(1.0, infinity)));
+    }
+
+    #[test]
+    fn undefined_elements_are_wrong_where_a_value_is_required() {
+        let number = scalar::int(DType::I32, 1).expect("an integer");
+        assert!(wrong(&[Some(number)], &[Wanted::Bits(number)]).is_ok());
+        assert!(wrong(&[None], &[Wanted::Free]).is_ok());
+        for wanted in [Wanted::Bits(number), Wanted::Near(1.0, 0.5)] {
+            assert!(wrong(&[None], &[wanted]).is_err(), "{wanted:?}");
+        }
+    }
 }

@@ -118,13 +118,11 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
         render(kernel, draw)?;
     }
     let bounded = crate::catch(|| BoundedLinear::check(kernel.clone()))?;
-    if kernel.uops.iter().any(|uop| uop.op == Op::Wmma) {
-        return match bounded.is_ok() {
-            true if !are_in_warps(kernel) => Err("a product outside of a warp is accepted".into()),
-            is_accepted => Ok(is_accepted),
-        };
-    }
-    match (form::check(kernel), &whole) {
+    let formed = form::check(kernel).and_then(|()| match are_in_warps(kernel) {
+        true => Ok(()),
+        false => Err("a product outside of a warp".to_string()),
+    });
+    match (formed, &whole) {
         (Ok(()), Ok(())) => {}
         (Err(_), Err(error)) if !error.problem.is_empty() && !error.location.is_empty() => {}
         (Ok(()), Err(error)) => return Err(format!("it is refused as malformed: {error}")),

@@ -295,7 +295,16 @@ impl Checker<'_> {
                 let lanes = i64::from(self.source(0).lanes);
                 (same(0), uop.lanes == 1 && (0..lanes).contains(lane))
             }
-            (Op::Wmma, Arg::TensorCore(_)) => return Ok(()),
+            (Op::Wmma, Arg::TensorCore(core)) => {
+                let dtypes = [core.operand_dtype, core.operand_dtype, DType::F32];
+                let is_right = |matrix: usize| self.source(matrix).dtype == dtypes[matrix];
+                let fits =
+                    |matrix: usize| usize::from(self.source(matrix).lanes) == core.elements(matrix);
+                let range = self.source(3);
+                let is_result = dtype == DType::F32 && range.op == Op::Range;
+                let is_full = usize::from(uop.lanes) == core.elements(2) && range.lanes == 1;
+                ((0..3).all(is_right) && is_result, (0..3).all(fits) && is_full)
+            }
             (op, Arg::None) => match elementwise(op) {
                 Some((_, typing)) => {
                     let from: Vec<DType> = self.sources().map(|source| source.dtype).collect();
@@ -310,5 +319,33 @@ impl Checker<'_> {
         ensure(!is_void || is_effect, "a value is of type void")?;
         ensure(types, "types or the arg do not fit")?;
         ensure(lanes, "lanes do not fit")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff::graph::tensor_core::TENSOR_CORES;
+
+    use super::*;
+    use crate::checks::kernels::products::kernel;
+
+    #[test]
+    fn products_of_fragments_that_do_not_fit_are_refused() {
+        for core in TENSOR_CORES {
+            let kernel = kernel(core);
+            assert_eq!(check(&kernel), Ok(()), "{}", core.name);
+            let product = kernel.uops.iter().position(|uop| uop.op == Op::Wmma);
+            let product = product.expect("a kernel of a product");
+            // No two cores have fragments of the same sizes and types.
+            for wrong in TENSOR_CORES.iter().filter(|wrong| wrong.name != core.name) {
+                let mut kernel = kernel.clone();
+                kernel.uops[product].arg = Arg::TensorCore(wrong);
+                assert!(check(&kernel).is_err(), "{} as {}", core.name, wrong.name);
+            }
+            let mut kernel = kernel;
+            kernel.uops[product].dtype = core.operand_dtype;
+            kernel.uops[product].lanes += u8::from(core.operand_dtype == DType::F32);
+            assert!(check(&kernel).is_err(), "{}", core.name);
+        }
     }
 }

@@ -92,9 +92,47 @@ fn kernel(draw: &mut Draw) -> String {
     let element = if draw.one_in(8) { within } else { shared };
     let address = at(&mut text, output, element);
     text.push(&format!("store void [{address}, {sum}]"));
+    if draw.one_in(3) {
+        rounds(draw, &mut text, [local, value, thread], &elements, threads);
+    }
     text.push(&format!("endrange void [{thread}]"));
     text.push(&format!("endrange void [{group}]"));
     format!("kernel E\n{}\n", text.lines.join("\n"))
+}
+
+/// Appends a loop of accesses of two arrays, some of them under a gate, with barriers between them
+/// or not.
+fn rounds(
+    draw: &mut Draw,
+    text: &mut Text,
+    [local, value, thread]: [usize; 3],
+    elements: &[usize],
+    threads: usize,
+) {
+    let second = text.push(&format!("define_local f32 [] local1 {threads}"));
+    let first = text.push(&format!("index f32 [{second}, {thread}]"));
+    text.push(&format!("store void [{first}, {value}]"));
+    if !draw.one_in(4) {
+        text.push("barrier void []");
+    }
+    let [count, limit] =
+        [2, 1 + draw.below(threads)].map(|value| text.push(&format!("const i32 [] {value}")));
+    let round = text.push(&format!("range i32 [{count}] 2"));
+    let gate = text.push(&format!("cmplt bool [{thread}, {limit}]"));
+    for _ in 0..1 + draw.below(STEP_LIMIT) {
+        if draw.one_in(2) {
+            text.push("barrier void []");
+            continue;
+        }
+        let (array, element) = (draw.pick(&[local, second]), draw.pick(elements));
+        let gated = if draw.one_in(3) { format!(", {gate}") } else { String::new() };
+        let address = text.push(&format!("index f32 [{array}, {element}{gated}]"));
+        match draw.one_in(2) {
+            true => text.push(&format!("store void [{address}, {value}]")),
+            false => text.push(&format!("load f32 [{address}]")),
+        };
+    }
+    text.push(&format!("endrange void [{round}]"));
 }
 
 /// Numbered lines.
@@ -113,6 +151,28 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Some loops race for the second array, and some do not.
+    #[test]
+    fn loops_race_or_not() {
+        let (mut races, mut runs) = (0, 0);
+        for seed in 0..600 {
+            let text = kernel(&mut Draw::new(seed));
+            if !text.contains("local1") {
+                continue;
+            }
+            let kernel = parse_linears(&text).expect("a text").remove(0);
+            let size = kernel.globals()[0].0.size_elements as usize;
+            match gradiff_eval::linear::run(&kernel, &mut [vec![None; size]]) {
+                Ok(()) => runs += 1,
+                Err(problem) => {
+                    let is_of_second = problem.contains("race") && problem.contains("of local1,");
+                    races += usize::from(is_of_second);
+                }
+            }
+        }
+        assert!(5 < races && 5 < runs, "{races} races for the second array, {runs} runs");
+    }
 
     #[test]
     fn races_are_found_and_only_races() {

@@ -395,7 +395,7 @@ fn near_halfway(draw: &mut Draw, bits: u32) -> i128 {
     (kept << dropped) + (1i128 << (dropped - 1)) + draw.below(3) as i128 - 1
 }
 
-const FLOAT_EDGES: [f64; 24] = [
+const FLOAT_EDGES: [f64; 32] = [
     0.0,
     -0.0,
     1.0,
@@ -420,6 +420,16 @@ const FLOAT_EDGES: [f64; 24] = [
     f64::INFINITY,
     f64::NEG_INFINITY,
     f64::NAN,
+    f32::MAX as f64,
+    f64::MAX,
+    -f64::MAX,
+    // The smallest normal numbers of f16, f32 and f64.
+    0.00006103515625,
+    f32::MIN_POSITIVE as f64,
+    f64::MIN_POSITIVE,
+    // The ends of i64.
+    9223372036854775808.0,
+    -9223372036854775808.0,
 ];
 
 /// Returns the kernel, random elements of its arrays before it runs, and the elements after it, by
@@ -465,4 +475,25 @@ fn compare(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_have_the_ends_of_floats() {
+        let mut draw = Draw::new(0);
+        let mut found = |dtype: DType| -> Vec<f64> {
+            let edges = (0..4000).map(|_| scalar::to_float(any_edge(&mut draw, dtype)));
+            edges.map(|edge| edge.expect("a float")).collect()
+        };
+        let (single, double) = (found(DType::F32), found(DType::F64));
+        for end in [f32::MAX, f32::MIN_POSITIVE] {
+            assert!(single.contains(&f64::from(end)), "no {end}");
+        }
+        for end in [f64::MAX, f64::MIN_POSITIVE, 2f64.powi(63), -(2f64.powi(63))] {
+            assert!(double.contains(&end), "no {end}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Overflow: an op that renderers may compute in signed integers must not exceed its type.
 //!
-//! Kernels of a few integer ops over loads, casts and constants near the ends of types are drawn.
-//! Each op that the analysis says not to wrap is evaluated exactly where the loads have extreme
-//! values.
+//! Kernels of a few integer ops over loads, casts, counters of loops, choices and constants near
+//! the ends of types are drawn. Each op that the analysis says not to wrap is evaluated exactly
+//! where the loads and the counters have extreme values.
 
 use gradiff::graph::{Arg, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::render::find_wrapping;
@@ -13,14 +13,15 @@ use crate::checks::calls::Draw;
 
 /// Number of drawn kernels of a check, of ops of a kernel, and of points at which it is evaluated.
 const KERNELS: usize = 16;
-const OPS_MAX: usize = 3;
+const OPS_MAX: usize = 4;
 const POINTS: usize = 12;
 
 /// The prefix of this check's reports.
 pub(super) const PREFIX: &str = "overflow";
 
-/// Types of the loads.
-const LOADED: [DType; 6] = [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::I64];
+/// Types of the loads, and of values between two casts.
+const LOADED: [DType; 8] =
+    [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::I64, DType::U32, DType::U64];
 
 /// Checks drawn kernels.
 ///
@@ -38,7 +39,8 @@ pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
 }
 
 fn drawn(draw: &mut Draw) -> Linear {
-    let dtype = draw.pick(&[DType::I32, DType::I64]);
+    let dtype =
+        if draw.one_in(3) { draw.pick(&LOADED) } else { draw.pick(&[DType::I32, DType::I64]) };
     let mut uops = Vec::new();
     let mut push = |op, dtype, src: &[u32], arg| {
         uops.push(Instruction::new(op, dtype, src.iter().copied(), arg));
@@ -66,26 +68,57 @@ fn drawn(draw: &mut Draw) -> Linear {
         values.push(push(Op::Const, dtype, &[], Arg::Const(number)));
     }
     for _ in 0..1 + draw.below(OPS_MAX) {
-        let op = draw.pick(&[
-            Op::Neg,
-            Op::Add,
-            Op::Sub,
-            Op::Mul,
-            Op::Shl,
-            Op::Max,
-            Op::Min,
-            Op::And,
-            Op::CMod,
-            Op::MulAcc,
-            Op::MulAcc,
-        ]);
-        let src: Vec<u32> = (0..op.row().arity.0).map(|_| draw.pick(&values)).collect();
-        values.push(push(op, dtype, &src, Arg::None));
+        let value = match draw.below(7) {
+            0 => {
+                let end = draw.pick(&values);
+                push(Op::Range, dtype, &[end], Arg::plain_axis(values.len() as i64))
+            }
+            1 => {
+                let between = draw.pick(&LOADED);
+                let mut value = push(Op::Cast, between, &[draw.pick(&values)], Arg::None);
+                if draw.one_in(2) {
+                    let op = draw.pick(&[Op::Add, Op::Sub, Op::Mul]);
+                    value = push(op, between, &[value, value], Arg::None);
+                }
+                push(Op::Cast, dtype, &[value], Arg::None)
+            }
+            2 => {
+                let [x, y, limit] = [(); 3].map(|()| draw.pick(&values));
+                let is_less = push(Op::CmpLt, DType::Bool, &[x, limit], Arg::None);
+                push(Op::Where, dtype, &[is_less, x, y], Arg::None)
+            }
+            3 => {
+                let by = draw.below(dtype.bits() as usize) as i128;
+                let by = scalar::int(dtype, by).expect("it is an integer's type");
+                let by = push(Op::Const, dtype, &[], Arg::Const(by));
+                let op = draw.pick(&[Op::Shl, Op::Shr]);
+                push(op, dtype, &[draw.pick(&values), by], Arg::None)
+            }
+            _ => {
+                let op = draw.pick(&[
+                    Op::Neg,
+                    Op::Add,
+                    Op::Sub,
+                    Op::Mul,
+                    Op::Shl,
+                    Op::Shr,
+                    Op::Max,
+                    Op::Min,
+                    Op::And,
+                    Op::CMod,
+                    Op::MulAcc,
+                    Op::MulAcc,
+                ]);
+                let src: Vec<u32> = (0..op.row().arity.0).map(|_| draw.pick(&values)).collect();
+                push(op, dtype, &src, Arg::None)
+            }
+        };
+        values.push(value);
     }
     Linear { name: "overflow".to_owned(), uops }
 }
 
-/// Evaluates the kernel for drawn extreme values of the loads.
+/// Evaluates the kernel for drawn extreme values of the loads, in drawn iterations of its loops.
 fn evaluate(kernel: &Linear, wrapping: &[bool], draw: &mut Draw) -> Result<(), String> {
     let mut values: Vec<Option<Constant>> = Vec::new();
     for (uop, may_wrap) in kernel.uops.iter().zip(wrapping) {
@@ -97,6 +130,13 @@ fn evaluate(kernel: &Linear, wrapping: &[bool], draw: &mut Draw) -> Result<(), S
                 let (low, high) = scalar::range(uop.dtype).expect("it is an integer's type");
                 let any = i128::from(draw.bits() as i64);
                 scalar::int(uop.dtype, draw.pick(&[low, high, low + 1, -1, 0, 1, any]))
+            }
+            (Op::Range, _, Some(src)) => {
+                let last = scalar::to_int(src[0]).map_or(-1, |end| end - 1);
+                let any = i128::from(draw.bits() as i64);
+                // A loop that never runs has no counter.
+                let counter = draw.pick(&[0, last, last / 2, any]);
+                scalar::int(uop.dtype, counter.clamp(0, last.max(0))).filter(|_| 0 <= last)
             }
             (op, _, Some(src)) if op.is_elementwise() => {
                 if let Some(exact) = exact(op, &src).filter(|_| !may_wrap)
@@ -133,5 +173,20 @@ mod tests {
             (0..POINTS).any(|_| evaluate(&kernel, &none, draw).is_err())
         });
         assert!(found);
+    }
+
+    #[test]
+    fn kernels_of_every_kind_are_drawn() {
+        let draw = &mut Draw::new(1);
+        let kernels: Vec<Linear> = (0..2_000).map(|_| drawn(draw)).collect();
+        let has = |op: Op, dtype: DType| {
+            let is_found = |uop: &Instruction| uop.op == op && uop.dtype == dtype;
+            kernels.iter().any(|kernel| kernel.uops.iter().any(is_found))
+        };
+        for op in [Op::Range, Op::Where, Op::Shr, Op::Cast, Op::Mul] {
+            for dtype in [DType::I32, DType::I64, DType::I8, DType::U64] {
+                assert!(has(op, dtype), "{op} of {dtype}");
+            }
+        }
     }
 }

@@ -30,7 +30,7 @@ pub(super) enum Outputs {
 }
 
 /// Limit of the uops that a kernel executes on one set of data.
-const UOP_LIMIT: u64 = 2_000_000;
+const UOP_LIMIT: u64 = 5_000_000;
 
 /// Limit of the elements of parameters and local arrays.
 const ELEMENT_LIMIT: i64 = 1 << 22;
@@ -297,6 +297,13 @@ struct Trial<'a> {
     is_compiled: bool,
 }
 
+/// The edge of the first element of a parameter in the set of data of this seed. Seven sets use all
+/// edges, in another order for each of six consecutive parameters.
+fn first_edge(seed: u64, parameter: usize) -> u64 {
+    let (turn, order) = (parameter as u64 / 6, parameter as u64 % 6);
+    seed.wrapping_mul(order + 1).wrapping_add(turn)
+}
+
 impl<'a> Trial<'a> {
     fn new(
         before: &'a Linear,
@@ -317,8 +324,7 @@ impl<'a> Trial<'a> {
         let filled = |number: usize, (global, dtype): (Global, DType)| -> Elements {
             let mut random = Random { seed: seed << 32 | number as u64, drawn: 0 };
             let count = global.size_elements;
-            // Seven sets use all edges, in another order for each parameter.
-            let first = seed.wrapping_mul(number as u64 + 1);
+            let first = first_edge(seed, number);
             let edge = |element: i64| first.wrapping_add(element as u64) as usize;
             (0..count).map(|n| Some(data.element(dtype, &mut random, edge(n), &bounds))).collect()
         };
@@ -575,6 +581,27 @@ impl Data {
                 let edges: [f64; COUNT] = [f64::NAN, infinity, -infinity, 0.0, -0.0, 1.0, -1.5];
                 Constant::float(dtype, edges[edge % COUNT])
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn seven_sets_use_all_edges_for_each_parameter() {
+        for parameter in 0..14 {
+            let value = |seed: u64| {
+                let mut random = Random { seed, drawn: 0 };
+                let edge = first_edge(seed, parameter) as usize;
+                Data::Edges.element(DType::F32, &mut random, edge, &[])
+            };
+            let sets = SETS.iter().filter(|(data, _)| *data == Data::Edges);
+            let values: HashSet<Constant> = sets.map(|(_, seed)| value(*seed)).collect();
+            assert_eq!(values.len(), 7, "parameter {parameter}");
         }
     }
 }

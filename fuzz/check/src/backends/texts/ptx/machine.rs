@@ -1,9 +1,10 @@
 //! A launch: all groups one after the other, the threads of a group from barrier to barrier.
 
 use super::decode::{Access, Action, Conversion, Program};
-use super::memory::{Array, Memory, POISON, Space, ThreadId, global_base, shared_base};
+use super::memory::{Array, Memory, POISON, Space, global_base, shared_base};
 use super::number::{decode, encode, extended, truncated};
 use super::warp::{WARP, multiply};
+use crate::backends::texts::races::ThreadId;
 
 /// Numbers of groups of the grid and of threads of a group in x, y and z.
 #[derive(Clone, Copy, Debug)]

@@ -1,48 +1,12 @@
 //! The memory of a launch: bounds, alignment, unwritten bytes, races.
 
+use crate::backends::texts::races::{Accesses, ThreadId};
+
 /// The state space of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Global,
     Shared,
-}
-
-/// A thread during a launch: its group, the number of barriers that the group has passed, and the
-/// thread's number, in one word. 0 is no thread.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ThreadId(u64);
-
-const THREAD_BITS: u32 = 11;
-const EPOCH_BITS: u32 = 25;
-const GROUP_BITS: u32 = 27;
-
-impl ThreadId {
-    /// # Errors
-    /// A number that is too large for its bits.
-    pub(super) fn new(group: u64, epoch: u64, thread: u64) -> Result<ThreadId, String> {
-        if group >> GROUP_BITS != 0 || epoch >> EPOCH_BITS != 0 || thread >> THREAD_BITS != 0 {
-            return Err(format!("group {group}, barrier {epoch}, thread {thread} are too many"));
-        }
-        Ok(ThreadId(1 << 63 | (group << EPOCH_BITS | epoch) << THREAD_BITS | thread))
-    }
-
-    fn group(self) -> u64 {
-        self.0 >> (EPOCH_BITS + THREAD_BITS)
-    }
-
-    /// Returns whether accesses of the two threads are unordered.
-    fn races(self, other: ThreadId) -> bool {
-        let are_threads = self.0 != 0 && other.0 != 0;
-        let is_same_epoch = self.0 >> THREAD_BITS == other.0 >> THREAD_BITS;
-        are_threads && self != other && (self.group() != other.group() || is_same_epoch)
-    }
-}
-
-/// The relevant accesses of a granule: its last writer and two unordered readers.
-#[derive(Clone, Copy, Default)]
-struct Accesses {
-    writer: ThreadId,
-    readers: [ThreadId; 2],
 }
 
 /// An array and its address.
@@ -104,16 +68,11 @@ impl Array {
             return Ok(());
         }
         for number in start / self.granule..(start + size).div_ceil(self.granule) {
-            let Accesses { writer, readers } = &mut self.accesses[number];
-            if writer.races(id) {
+            if !self.accesses[number].read(id) {
                 return Err(self.race(start));
             }
-            if self.is_fresh && *writer == ThreadId::default() {
+            if self.is_fresh && !self.accesses[number].is_written() {
                 return Err(format!("byte {start} of {} was never written", self.name));
-            }
-            // An access that is ordered after this reader is ordered after those before it.
-            if let Some(reader) = readers.iter_mut().find(|reader| !reader.races(id)) {
-                *reader = id;
             }
         }
         Ok(())
@@ -124,11 +83,9 @@ impl Array {
             return Err(format!("{} is only read by the kernel", self.name));
         }
         for number in start / self.granule..(start + size).div_ceil(self.granule) {
-            let Accesses { writer, readers } = &mut self.accesses[number];
-            if writer.races(id) || readers.iter().any(|reader| reader.races(id)) {
+            if !self.accesses[number].write(id) {
                 return Err(self.race(start));
             }
-            *writer = id;
         }
         Ok(())
     }

@@ -1,14 +1,17 @@
 //! Runs a module: groups one after the other, their threads from barrier to barrier.
 
+use std::cell::Cell;
+
 use gradiff::graph::{Constant, DType};
 use gradiff_eval::scalar;
 use naga::{
-    AddressSpace, Binding, BuiltIn, Expression, Function, GlobalVariable, Handle, Literal, Module,
-    Type, TypeInner,
+    AddressSpace, Barrier, Binding, BuiltIn, Expression, Function, GlobalVariable, Handle, Literal,
+    Module, Type, TypeInner,
 };
 
 use super::arithmetic::{self, Lanes, dtype_of};
 use super::program::{Step, flatten};
+use crate::backends::texts::races::{Accesses, ThreadId};
 
 /// A module that is ready to run.
 pub(super) struct Program {
@@ -55,7 +58,7 @@ impl Program {
     /// A program from a module that naga has validated.
     ///
     /// # Errors
-    /// A statement outside the subset.
+    /// A statement outside the subset, a barrier outside of the entry.
     pub(super) fn new(module: Module) -> Result<Program, String> {
         let [entry] = &module.entry_points[..] else { return Err("not one entry".to_string()) };
         let entry = flatten(&entry.function)?;
@@ -63,7 +66,10 @@ impl Program {
             .functions
             .iter()
             .map(|(_, function)| flatten(function))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        if functions.iter().flatten().any(|step| matches!(step, Step::Barrier(_))) {
+            return Err("a barrier outside of the entry".to_string());
+        }
         Ok(Program { module, entry, functions })
     }
 
@@ -133,19 +139,37 @@ impl Program {
         steps_max: u64,
     ) -> Result<Vec<Array>, String> {
         let count = arrays.len();
-        let mut launch = Launch { program: self, arrays, of_globals: Vec::new(), fuel: steps_max };
+        let mut launch = Launch {
+            program: self,
+            arrays,
+            of_globals: Vec::new(),
+            accesses: Vec::new(),
+            storage_count: count,
+            ids: [ThreadId::default(); 2],
+            fuel: steps_max,
+        };
         for (handle, variable) in self.module.global_variables.iter() {
             let number = launch.number(variable)?;
             debug_assert_eq!(handle.index(), launch.of_globals.len());
             launch.of_globals.push(number);
         }
+        let accesses = |array: &Array| {
+            // Reads alone race with nothing.
+            let count = if array.is_stored { array.elements.len() } else { 0 };
+            vec![Cell::default(); count]
+        };
+        launch.accesses = launch.arrays.iter().map(accesses).collect();
+        let mut groups = 0..;
         for z in 0..grid[2] {
             for y in 0..grid[1] {
                 for x in 0..grid[0] {
                     for local in &mut launch.arrays[count..] {
                         local.elements.fill(None);
                     }
-                    launch.run_group([x, y, z])?;
+                    for local in &mut launch.accesses[count..] {
+                        local.fill(Cell::default());
+                    }
+                    launch.run_group([x, y, z], groups.next().unwrap_or_default())?;
                 }
             }
         }
@@ -160,6 +184,12 @@ struct Launch<'a> {
     arrays: Vec<Array>,
     /// The array of each global variable.
     of_globals: Vec<usize>,
+    /// The accesses of each element of the arrays that may be written.
+    accesses: Vec<Vec<Cell<Accesses>>>,
+    /// Number of arrays in storage, which are the first.
+    storage_count: usize,
+    /// The thread that is running, for accesses to storage and to local memory.
+    ids: [ThreadId; 2],
     /// Number of steps that may still be executed.
     fuel: u64,
 }
@@ -179,7 +209,8 @@ impl Launch<'_> {
         }
     }
 
-    fn run_group(&mut self, group: [u32; 3]) -> Result<(), String> {
+    /// Runs the group at these coordinates, which is that of this number.
+    fn run_group(&mut self, group: [u32; 3], number: u64) -> Result<(), String> {
         let module = &self.program.module;
         let entry = &module.entry_points[0].function;
         let [width, height, depth] = self.program.group();
@@ -202,16 +233,24 @@ impl Launch<'_> {
             }
         }
         let steps = &self.program.entry;
+        // Numbers of the barriers so far that order accesses to storage and to local memory.
+        let mut epochs = [0u64; 2];
         loop {
-            for thread in &mut threads {
-                self.run(entry, steps, thread)?;
+            for (thread, frame) in (0..).zip(&mut threads) {
+                for (id, epoch) in self.ids.iter_mut().zip(epochs) {
+                    *id = ThreadId::new(number, epoch, thread)?;
+                }
+                self.run(entry, steps, frame)?;
             }
             let first = threads[0].next;
             if threads.iter().any(|thread| thread.next != first) {
                 return Err("not all threads of a group reach a barrier".to_string());
             }
-            if first == steps.len() {
-                return Ok(());
+            match steps.get(first.wrapping_sub(1)) {
+                Some(Step::Barrier(memory)) => {
+                    epochs[usize::from(*memory == Barrier::WORK_GROUP)] += 1;
+                }
+                _ => return Ok(()),
             }
         }
     }
@@ -258,7 +297,7 @@ impl Launch<'_> {
                         frame.next = *to;
                     }
                 }
-                Step::Barrier => return Ok(None),
+                Step::Barrier(_) => return Ok(None),
                 Step::Call { function: called, arguments, result } => {
                     let program = self.program;
                     let data = |argument| Ok(*self.value(function, frame, argument)?.data()?);
@@ -285,13 +324,14 @@ impl Launch<'_> {
 
     fn store(&mut self, frame: &mut Frame, pointer: Value, value: Lanes) -> Result<(), String> {
         match pointer {
-            Value::Element(array, index) => {
-                let array = &mut self.arrays[array];
+            Value::Element(number, index) => {
+                let array = &self.arrays[number];
                 if !array.is_stored {
                     return Err(format!("{} is only read by the kernel", array.name));
                 }
                 let at = bound(array, index)?;
-                array.elements[at] = Some(value.scalar()?);
+                self.record(number, at, Accesses::write)?;
+                self.arrays[number].elements[at] = Some(value.scalar()?);
             }
             Value::Variable(number) => frame.variables[number] = Some(value),
             Value::Lane(number, lane) => {
@@ -305,13 +345,32 @@ impl Launch<'_> {
         Ok(())
     }
 
+    /// Records an access to an element of an array by the thread that is running.
+    ///
+    /// # Errors
+    /// No barrier orders it with another one.
+    fn record(
+        &self,
+        array: usize,
+        at: usize,
+        access: fn(&mut Accesses, ThreadId) -> bool,
+    ) -> Result<(), String> {
+        let Some(known) = self.accesses[array].get(at) else { return Ok(()) };
+        let mut accesses = known.get();
+        let is_ordered = access(&mut accesses, self.ids[usize::from(self.storage_count <= array)]);
+        known.set(accesses);
+        let name = &self.arrays[array].name;
+        is_ordered.then_some(()).ok_or_else(|| format!("a race at element {at} of {name}"))
+    }
+
     fn load(&self, frame: &Frame, pointer: Value) -> Result<Lanes, String> {
         let unwritten = || "a read of a variable without a value".to_string();
         match pointer {
-            Value::Element(array, index) => {
-                let array = &self.arrays[array];
-                let value = array.elements[bound(array, index)?];
-                let name = &array.name;
+            Value::Element(number, index) => {
+                let array = &self.arrays[number];
+                let at = bound(array, index)?;
+                self.record(number, at, Accesses::read)?;
+                let (value, name) = (array.elements[at], &array.name);
                 value
                     .map(Lanes::one)
                     .ok_or_else(|| format!("element {index} of {name} has no value"))

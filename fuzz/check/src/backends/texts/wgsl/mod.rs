@@ -6,8 +6,9 @@
 //! ([`machine`]). The meanings of ops are in [`arithmetic`], by this crate's scalars.
 //!
 //! Refused: invalid modules; statements and functions outside the subset; accesses outside an
-//! array; reads of unwritten variables; barriers that not all threads of the group reach; words of
-//! an array that represent no value of its element type. The text must not depend on behaviour in
+//! array; reads of unwritten variables; barriers that not all threads of the group reach; accesses
+//! of two threads, one of them a write, that no barrier for this memory orders; words of an array
+//! that represent no value of its element type. The text must not depend on behaviour in
 //! which implementations differ (comparisons of NaN by `!=`, integers that change their sign and
 //! their width at once): such a comparison is false, such a conversion is refused.
 

@@ -1,6 +1,6 @@
 //! Functions as flat lists of steps.
 
-use naga::{Block, Expression, Function, Handle, Statement};
+use naga::{Barrier, Block, Expression, Function, Handle, Statement};
 
 /// A step of a function.
 #[derive(Debug)]
@@ -14,7 +14,8 @@ pub(super) enum Step {
     Jump(usize),
     /// Jumps to the step of this number unless the condition is true.
     JumpUnless(Handle<Expression>, usize),
-    Barrier,
+    /// Waits for all threads of the group, and orders their accesses to this memory.
+    Barrier(Barrier),
     Call {
         function: Handle<Function>,
         arguments: Vec<Handle<Expression>>,
@@ -108,7 +109,11 @@ impl Flat {
                 self.loops.last_mut().ok_or("a continue outside of loops")?.continues.push(jump);
             }
             Statement::Return { value } => self.steps.push(Step::Return(*value)),
-            Statement::ControlBarrier(_) => self.steps.push(Step::Barrier),
+            Statement::ControlBarrier(memory)
+                if [Barrier::WORK_GROUP, Barrier::STORAGE].contains(memory) =>
+            {
+                self.steps.push(Step::Barrier(*memory));
+            }
             Statement::Store { pointer, value } => {
                 self.steps.push(Step::Store { pointer: *pointer, value: *value });
             }

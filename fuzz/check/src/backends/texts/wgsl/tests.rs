@@ -51,6 +51,10 @@ fn statements_give_known_results() {
         run_body("z[lid.x] = y[i]; workgroupBarrier(); x[i] = z[1u - lid.x];"),
         values([2, 1, 4, 3])
     );
+    assert_eq!(
+        run_body("x[i] = y[i]; storageBarrier(); let v = x[i ^ 1]; storageBarrier(); x[i] = v;"),
+        values([2, 1, 4, 3])
+    );
 }
 
 #[test]
@@ -60,6 +64,10 @@ fn forbidden_behaviour_is_refused() {
         ("x[i] = y[i - 1];", "element -1 of y"),
         ("z[lid.x] = y[i]; x[i] = z[1u - lid.x];", "has no value"),
         ("if (i == 0) { workgroupBarrier(); }", "not all threads"),
+        ("if (lid.x == 0) { z[0] = y[0]; } x[i] = z[0];", "a race at element 0 of z"),
+        ("z[lid.x] = y[i]; storageBarrier(); x[i] = z[1u - lid.x];", "a race at element 1 of z"),
+        ("x[i] = 1; workgroupBarrier(); x[i ^ 1] = 2;", "a race at element 1 of x"),
+        ("x[lid.x] = 1;", "a race at element 0 of x"),
         ("loop { x[i] = 1; if (x[i] == 0) { break; } }", "without an end"),
         ("x[i] = i32(u64(y[i]));", "in two ways"),
     ] {

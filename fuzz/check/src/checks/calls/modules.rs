@@ -1,0 +1,402 @@
+//! Layers and their state dicts, against loops over f64.
+
+mod norms;
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use gradiff::nn::{
+    Conv2d, ConvOptions, ConvTranspose2d, Embedding, Function, LSTMCell, Linear, Module,
+    MultiHeadAttention, load_state_dict,
+};
+use gradiff::{Engine, Error, Tensor};
+
+use super::Draw;
+use super::random::TURN;
+use norms::{batch_norm, norm};
+
+/// The largest relative error of layers, which compute in f32.
+const TOLERANCE: f64 = 1e-4;
+
+/// Draws a layer and its outputs.
+type Layer = fn(&mut Draw) -> Result<Case, Error>;
+
+/// The layers; several are drawn more often.
+const LAYERS: [Layer; 9] =
+    [linear, sequence, embedding, convolution, convolution, batch_norm, norm, cell, attention];
+
+/// An output of a layer, with its shape and its elements.
+type Output = (Tensor, Vec<usize>, Vec<f64>);
+
+/// The outputs of a layer.
+struct Case {
+    label: String,
+    outputs: Vec<Output>,
+}
+
+impl Case {
+    fn new(label: String, output: Tensor, shape: &[usize], wanted: Vec<f64>) -> Case {
+        Case { label, outputs: vec![(output, shape.to_vec(), wanted)] }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let problem = |error: Error| format!("{}: {error}", self.label);
+        let tensors: Vec<&Tensor> = self.outputs.iter().map(|(tensor, _, _)| tensor).collect();
+        Engine::new("interp").and_then(|engine| engine.realize(&tensors)).map_err(problem)?;
+        for (number, (tensor, shape, wanted)) in self.outputs.iter().enumerate() {
+            let label = format!("{}, output {number}", self.label);
+            if !tensor.shape().iter().map(|size| *size as usize).eq(shape.iter().copied()) {
+                return Err(format!("{label} is {tensor:?}, not {shape:?}"));
+            }
+            let found = tensor.to_vec::<f32>().map_err(problem)?;
+            let found: Vec<f64> = found.into_iter().map(f64::from).collect();
+            agree(&label, &found, wanted, TOLERANCE)?;
+        }
+        Ok(())
+    }
+}
+
+/// Draws a layer and an input, and compares the output with that of a loop.
+pub(super) fn match_formulas(draw: &mut Draw) -> Result<(), String> {
+    let layer = draw.pick(&LAYERS);
+    layer(draw).map_err(|error| error.to_string())?.check()
+}
+
+/// Draws multiples of 1/8 from -2 to 2.
+pub(super) fn eighths(draw: &mut Draw, count: usize) -> Vec<f64> {
+    (0..count).map(|_| (draw.below(33) as f64 - 16.0) / 8.0).collect()
+}
+
+/// Compares numbers; the error of each may be `tolerance` times 1 plus its magnitude.
+pub(super) fn agree(
+    label: &str,
+    found: &[f64],
+    wanted: &[f64],
+    tolerance: f64,
+) -> Result<(), String> {
+    let is_near = |(x, y): (&f64, &f64)| (x - y).abs() <= tolerance * (1.0 + y.abs());
+    match found.iter().zip(wanted).position(|pair| !is_near(pair)) {
+        Some(at) => Err(format!("{label}: element {at} is {}, not {}", found[at], wanted[at])),
+        None if found.len() != wanted.len() => {
+            Err(format!("{label}: {} elements, not {}", found.len(), wanted.len()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A tensor of f32 of these elements.
+fn tensor(shape: &[usize], values: &[f64]) -> Result<Tensor, Error> {
+    let sizes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
+    let elements: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    Tensor::from_slice(&sizes, &elements)
+}
+
+/// Draws a tensor of f32 together with its elements.
+fn data(draw: &mut Draw, shape: &[usize]) -> Result<(Tensor, Vec<f64>), Error> {
+    let values = eighths(draw, shape.iter().product());
+    Ok((tensor(shape, &values)?, values))
+}
+
+/// Draws a tensor of f32 together with its elements, of which none is above 1/4.
+fn small_data(draw: &mut Draw, shape: &[usize]) -> Result<(Tensor, Vec<f64>), Error> {
+    let values = eighths(draw, shape.iter().product());
+    let values: Vec<f64> = values.into_iter().map(|value| value / 8.0).collect();
+    Ok((tensor(shape, &values)?, values))
+}
+
+/// Draws a tensor, or none, for which there are `neutral` elements.
+fn optional(
+    draw: &mut Draw,
+    shape: &[usize],
+    neutral: f64,
+) -> Result<(Option<Tensor>, Vec<f64>), Error> {
+    let (tensor, values) = data(draw, shape)?;
+    Ok(match draw.one_in(2) {
+        true => (Some(tensor), values),
+        false => (None, vec![neutral; values.len()]),
+    })
+}
+
+/// Draws so many sizes.
+fn sizes(draw: &mut Draw, count: usize) -> Vec<usize> {
+    (0..count).map(|_| 1 + draw.below(3)).collect()
+}
+
+/// Rows of `size` elements by the rows of a weight, plus a bias.
+fn affine(x: &[f64], weight: &[f64], bias: &[f64], size: usize) -> Vec<f64> {
+    let row = |x: &[f64]| -> Vec<f64> {
+        let dot = |y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+        weight.chunks(size).zip(bias).map(|(y, bias)| dot(y) + bias).collect()
+    };
+    x.chunks(size).flat_map(row).collect()
+}
+
+fn linear(draw: &mut Draw) -> Result<Case, Error> {
+    let (inputs, outputs, rank) = (1 + draw.below(5), 1 + draw.below(4), draw.below(3));
+    let mut shape = [sizes(draw, rank), vec![inputs]].concat();
+    let (x, x_values) = data(draw, &shape)?;
+    let (weight, weights) = data(draw, &[outputs, inputs])?;
+    let (bias, biases) = optional(draw, &[outputs], 0.0)?;
+    let y = Linear { weight, bias }.forward(&x)?;
+    shape[rank] = outputs;
+    let wanted = affine(&x_values, &weights, &biases, inputs);
+    Ok(Case::new(format!("linear {inputs} to {outputs}"), y, &shape, wanted))
+}
+
+/// Two linear layers with a function between them, whose tensors are loaded by name.
+fn sequence(draw: &mut Draw) -> Result<Case, Error> {
+    let [inputs, hidden, outputs, rows] = [(); 4].map(|()| 1 + draw.below(4));
+    let zeros = |shape: &[usize]| tensor(shape, &vec![0.0; shape.iter().product()]);
+    let empty = |inputs: usize, outputs: usize| -> Result<Linear, Error> {
+        Ok(Linear { weight: zeros(&[outputs, inputs])?, bias: Some(zeros(&[outputs])?) })
+    };
+    let model = (empty(inputs, hidden)?, Function(Tensor::relu), empty(hidden, outputs)?);
+    let (mut tensors, mut values) = (BTreeMap::new(), Vec::new());
+    for (name, shape) in [
+        ("0.weight", vec![hidden, inputs]),
+        ("0.bias", vec![hidden]),
+        ("2.weight", vec![outputs, hidden]),
+        ("2.bias", vec![outputs]),
+    ] {
+        let (tensor, elements) = data(draw, &shape)?;
+        tensors.insert(name.to_string(), tensor);
+        values.push(elements);
+    }
+    load_state_dict(&model, &tensors)?;
+    let (x, x_values) = data(draw, &[rows, inputs])?;
+    let first = affine(&x_values, &values[0], &values[1], inputs);
+    let first: Vec<f64> = first.into_iter().map(|x| x.max(0.0)).collect();
+    let wanted = affine(&first, &values[2], &values[3], hidden);
+    let label = format!("{inputs} to {hidden} to {outputs}");
+    Ok(Case::new(label, model.forward(&x)?, &[rows, outputs], wanted))
+}
+
+/// Rows of a table; numbers of no row give zeros.
+fn embedding(draw: &mut Draw) -> Result<Case, Error> {
+    let (rows, size, rank) = (1 + draw.below(5), 1 + draw.below(4), draw.below(3));
+    let mut shape = sizes(draw, rank);
+    let (weight, table) = data(draw, &[rows, size])?;
+    let count: usize = shape.iter().product();
+    let numbers: Vec<i32> = (0..count).map(|_| draw.below(rows + 2) as i32 - 1).collect();
+    let row = |number: &i32| {
+        let found = usize::try_from(*number).ok().and_then(|row| table.chunks(size).nth(row));
+        found.map_or_else(|| vec![0.0; size], <[f64]>::to_vec)
+    };
+    let wanted = numbers.iter().flat_map(row).collect();
+    let axes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
+    let y = Embedding { weight }.forward(&Tensor::from_slice(&axes, &numbers)?)?;
+    shape.push(size);
+    Ok(Case::new(format!("rows {numbers:?} of {rows} of {size}"), y, &shape, wanted))
+}
+
+/// The axes of a convolution, from large images to small ones, or of a transposed convolution,
+/// from small images to large ones.
+#[derive(Debug)]
+struct Plane {
+    images: usize,
+    groups: usize,
+    /// Channels and sizes of small images.
+    small: [usize; 3],
+    large: [usize; 3],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    padding: [usize; 2],
+}
+
+impl Plane {
+    /// Calls `visit` with the numbers of the elements of the small image, the large image and the
+    /// weight of each product.
+    fn products(&self, mut visit: impl FnMut([usize; 3])) {
+        let [small_channels, rows, columns] = self.small;
+        let large_channels = self.large[0] / self.groups;
+        let [high, wide] = self.kernel;
+        let count = self.images * small_channels * rows * columns * large_channels * high * wide;
+        for number in 0..count {
+            let (rest, j) = (number / wide, number % wide);
+            let (rest, i) = (rest / high, rest % high);
+            let (small, channel) = (rest / large_channels, rest % large_channels);
+            let (rest, x) = (small / columns, small % columns);
+            let (rest, y) = (rest / rows, rest % rows);
+            let (image, small_channel) = (rest / small_channels, rest % small_channels);
+            let group = small_channel / (small_channels / self.groups);
+            let position = |axis: usize, small: usize, of_kernel: usize| {
+                let at = small * self.stride[axis] + of_kernel * self.dilation[axis];
+                at.checked_sub(self.padding[axis]).filter(|at| *at < self.large[1 + axis])
+            };
+            let (Some(y), Some(x)) = (position(0, y, i), position(1, x, j)) else { continue };
+            let image = image * self.large[0] + group * large_channels + channel;
+            let large = (image * self.large[1] + y) * self.large[2] + x;
+            let weight = ((small_channel * large_channels + channel) * high + i) * wide + j;
+            visit([small, large, weight]);
+        }
+    }
+}
+
+fn convolution(draw: &mut Draw) -> Result<Case, Error> {
+    let is_transposed = draw.one_in(2);
+    let groups = 1 + draw.below(2);
+    let [small_channels, large_channels] = [(); 2].map(|()| groups * (1 + draw.below(2)));
+    let [kernel, stride, dilation] = [(); 3].map(|()| [(); 2].map(|()| 1 + draw.below(3)));
+    // The distance from the first to the last element of a window.
+    let span = [0, 1].map(|axis| dilation[axis] * (kernel[axis] - 1));
+    let padding = span.map(|span| draw.below(span / 2 + 1));
+    let sizes = [(); 2].map(|()| 1 + draw.below(3));
+    // Elements beyond those that windows reach.
+    let added = stride.map(|stride| draw.below(stride));
+    let large = [0, 1].map(|axis| {
+        (sizes[axis] - 1) * stride[axis] + span[axis] + 1 + added[axis] - 2 * padding[axis]
+    });
+    let plane = Plane {
+        images: 1 + draw.below(2),
+        groups,
+        small: [small_channels, sizes[0], sizes[1]],
+        large: [large_channels, large[0], large[1]],
+        kernel,
+        stride,
+        dilation,
+        padding,
+    };
+    let (from, to) =
+        if is_transposed { (plane.small, plane.large) } else { (plane.large, plane.small) };
+    let image_shape = [&[plane.images][..], &from].concat();
+    let (image, elements) = data(draw, &image_shape)?;
+    let weight_shape = [small_channels, large_channels / groups, kernel[0], kernel[1]];
+    let (weight, weights) = data(draw, &weight_shape)?;
+    let (bias, biases) = optional(draw, &[to[0]], 0.0)?;
+    let numbers = |numbers: [usize; 2]| numbers.map(|number| number as i64);
+    let options = ConvOptions::default().stride(numbers(stride)).dilation(numbers(dilation));
+    let options = options.padding(numbers(padding)).groups(groups as i64).bias(bias.is_some());
+    let (inputs, outputs) = (from[0] as i64, to[0] as i64);
+    // Weights of a new layer are random numbers.
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let y = match is_transposed {
+        true => {
+            let options = options.output_padding(numbers(added));
+            let mut layer = ConvTranspose2d::with(inputs, outputs, numbers(kernel), options)?;
+            (layer.weight, layer.bias) = (weight, bias);
+            layer.forward(&image)?
+        }
+        false => {
+            let mut layer = Conv2d::with(inputs, outputs, numbers(kernel), options)?;
+            (layer.weight, layer.bias) = (weight, bias);
+            layer.forward(&image)?
+        }
+    };
+    drop(turn);
+    let area = to[1] * to[2];
+    let mut wanted: Vec<f64> =
+        (0..plane.images * to[0] * area).map(|at| biases[at / area % to[0]]).collect();
+    plane.products(|[small, large, weight]| match is_transposed {
+        true => wanted[large] += elements[small] * weights[weight],
+        false => wanted[small] += elements[large] * weights[weight],
+    });
+    let shape = [&[plane.images][..], &to].concat();
+    Ok(Case::new(format!("transposed: {is_transposed}, {plane:?}"), y, &shape, wanted))
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The next state of a cell of a long short-term memory.
+fn cell(draw: &mut Draw) -> Result<Case, Error> {
+    let [rows, inputs, hidden] = [(); 3].map(|()| 1 + draw.below(3));
+    let gates = 4 * hidden;
+    let (weight_ih, of_input) = data(draw, &[gates, inputs])?;
+    let (weight_hh, of_hidden) = data(draw, &[gates, hidden])?;
+    let (bias_ih, input_biases) = optional(draw, &[gates], 0.0)?;
+    let (bias_hh, hidden_biases) = optional(draw, &[gates], 0.0)?;
+    let (x, x_values) = data(draw, &[rows, inputs])?;
+    let ((h, mut h_values), (c, mut c_values)) =
+        (data(draw, &[rows, hidden])?, data(draw, &[rows, hidden])?);
+    let has_state = draw.one_in(2);
+    if !has_state {
+        h_values.fill(0.0);
+        c_values.fill(0.0);
+    }
+    let layer = LSTMCell { weight_ih, weight_hh, bias_ih, bias_hh };
+    let (h, c) = layer.forward(&x, has_state.then_some((&h, &c)))?;
+    let sums = affine(&x_values, &of_input, &input_biases, inputs);
+    let hidden_sums = affine(&h_values, &of_hidden, &hidden_biases, hidden);
+    let sums: Vec<f64> = sums.iter().zip(&hidden_sums).map(|(x, y)| x + y).collect();
+    let (mut next_h, mut next_c) = (Vec::new(), Vec::new());
+    for (at, c) in c_values.iter().enumerate() {
+        let gate = |number: usize| sums[at / hidden * gates + number * hidden + at % hidden];
+        let c = sigmoid(gate(1)) * c + sigmoid(gate(0)) * gate(2).tanh();
+        next_h.push(sigmoid(gate(3)) * c.tanh());
+        next_c.push(c);
+    }
+    let shape = vec![rows, hidden];
+    let label = format!("cell of {inputs} and {hidden}, with a state: {has_state}");
+    Ok(Case { label, outputs: vec![(h, shape.clone(), next_h), (c, shape, next_c)] })
+}
+
+/// Self-attention with several heads. Its scores are small, since their errors are relative errors
+/// of their powers.
+fn attention(draw: &mut Draw) -> Result<Case, Error> {
+    let [heads, depth, images] = [(); 3].map(|()| 1 + draw.below(2));
+    let (size, length) = (heads * depth, 1 + draw.below(4));
+    let is_causal = draw.one_in(2);
+    let (in_proj_weight, weights) = data(draw, &[3 * size, size])?;
+    let (in_proj_bias, mut biases) = small_data(draw, &[3 * size])?;
+    let has_bias = draw.one_in(2);
+    if !has_bias {
+        biases.fill(0.0);
+    }
+    let (weight, out_weights) = data(draw, &[size, size])?;
+    let (bias, out_biases) = optional(draw, &[size], 0.0)?;
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut layer = MultiHeadAttention::new(size as i64, heads as i64)?.causal(is_causal);
+    drop(turn);
+    (layer.in_proj_weight, layer.in_proj_bias) = (in_proj_weight, has_bias.then_some(in_proj_bias));
+    layer.out_proj = Linear { weight, bias };
+    let shape = [images, length, size];
+    let (x, x_values) = small_data(draw, &shape)?;
+    let projected = affine(&x_values, &weights, &biases, size);
+    // The element of a query (0), a key (1) or a value (2).
+    let part = |image: usize, row: usize, kind: usize, at: usize| {
+        projected[(image * length + row) * 3 * size + kind * size + at]
+    };
+    let mut mixed: Vec<f64> = Vec::with_capacity(x_values.len());
+    for at in 0..x_values.len() {
+        let (image, row) = (at / size / length, at / size % length);
+        let head = at % size / depth * depth;
+        let score = |key: usize| {
+            let products =
+                (head..head + depth).map(|at| part(image, row, 0, at) * part(image, key, 1, at));
+            (products.sum::<f64>() / (depth as f64).sqrt()).exp()
+        };
+        let keys = 0..if is_causal { row + 1 } else { length };
+        let total: f64 = keys.clone().map(score).sum();
+        mixed.push(keys.map(|key| score(key) / total * part(image, key, 2, at % size)).sum());
+    }
+    let wanted = affine(&mixed, &out_weights, &out_biases, size);
+    let label = format!("attention of {shape:?}, {heads} heads, causal: {is_causal}");
+    Ok(Case::new(label, layer.forward(&x)?, &shape, wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_match_formulas() {
+        for seed in 0..150 {
+            let checked = match_formulas(&mut Draw::new(seed));
+            checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    #[test]
+    fn wrong_outputs_are_noticed() {
+        let case = |element: f64, shape: &[usize]| {
+            let output = tensor(&[2], &[1.0, 2.0]).expect("a tensor");
+            Case::new("x".to_string(), output, shape, vec![1.0, element])
+        };
+        assert_eq!(case(2.0, &[2]).check(), Ok(()));
+        assert!(case(2.001, &[2]).check().is_err() && case(2.0, &[1, 2]).check().is_err());
+        assert!(agree("x", &[f64::NAN], &[0.0], 1.0).is_err());
+        assert!(agree("x", &[0.0], &[0.0, 1.0], 1.0).is_err());
+    }
+}
