@@ -405,6 +405,26 @@ fn tensors_are_unchanged_after_a_failure() {
     }
 }
 
+#[test]
+fn nodes_of_bare_constants_have_the_shape_of_their_operands() {
+    let x = Tensor::arange(DType::I32, 0, 1, 6).unwrap().uop();
+    let number = |value| UOp::int(DType::I32, value);
+    let truth = UOp::constant(gradiff::graph::Constant::bool(true));
+    let nodes = [
+        UOp::binary(Op::Add, number(0), x.clone()),
+        UOp::binary(Op::Mul, number(1), x.clone()),
+        UOp::binary(Op::Or, number(0), x.clone()),
+        UOp::select(truth.clone(), x.clone(), number(3)),
+    ];
+    for node in nodes {
+        let tensor = Tensor::from_uop(node).unwrap();
+        assert_eq!(tensor.shape(), [6]);
+        assert_eq!(tensor.to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4, 5]);
+    }
+    let chosen = Tensor::from_uop(UOp::select(truth, number(3), x)).unwrap();
+    assert_eq!(chosen.to_vec::<i32>().unwrap(), [3; 6]);
+}
+
 /// Nodes that callers build are accepted if they are valid tensors; others are refused.
 #[test]
 fn invalid_nodes_are_refused() {
@@ -442,6 +462,11 @@ fn invalid_nodes_are_refused() {
         UOp::new(Op::Iota, DType::I32, [], Arg::Int(-1)),
         UOp::new(Op::Iota, DType::I32, [], Arg::Int(max)),
         UOp::binary(Op::Add, node(Op::Neg, &[6], Arg::None), node(Op::Neg, &[2, 3], Arg::None)),
+        UOp::binary(
+            Op::Add,
+            node(Op::Neg, &[6], Arg::None),
+            node(Op::Pad, &[6], pairs(&[(max, max)])),
+        ),
         UOp::unary(Op::Bitcast, DType::F64, node(Op::Neg, &[6], Arg::None)),
         UOp::unary(Op::Bitcast, DType::Bool, u8s),
         UOp::new(Op::Sink, DType::Void, [], Arg::None),

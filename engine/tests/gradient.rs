@@ -6,7 +6,7 @@
 
 use gradiff::graph::{Arg, Op};
 use gradiff::view::ShapeTracker;
-use gradiff::{Conv, DType, Engine, Error, Pool, Tensor, UOp, keepdim};
+use gradiff::{Conv, DType, Engine, Error, Interpolation, Pool, Tensor, UOp, keepdim};
 
 type Function = fn(&Tensor) -> Result<Tensor, Error>;
 
@@ -658,6 +658,23 @@ fn work_of_running_functions_grows_with_the_axis() {
         let plan = engine.plan(&[&tensor]).unwrap();
         let ops: u64 = plan.items.iter().map(|kernel| kernel.linear.estimates().ops).sum();
         assert!(1 <= plan.kernel_count() && ops < 20_000 * COUNT as u64, "{ops} ops");
+    }
+}
+
+/// The gradient of an element is a sum over its copies alone.
+#[test]
+fn work_of_repeated_elements_grows_with_them() {
+    const COUNT: i64 = 3000;
+    for mode in [Interpolation::Nearest, Interpolation::NearestExact] {
+        let x = Tensor::from_slice(&[COUNT], &vec![1.5f32; COUNT as usize]).unwrap();
+        let y = x.interpolate(&[3 * COUNT], mode, false).unwrap();
+        let weights = Tensor::arange(DType::I32, 0, 1, 3 * COUNT).unwrap();
+        let weights = weights.cast(DType::F32).unwrap();
+        let gradient = y.gradient_by(&weights, &[&x]).unwrap().remove(0);
+        assert_eq!(floats(&gradient)[..3], [3.0, 12.0, 21.0], "{mode:?}");
+        let plan = Engine::new("jit").unwrap().plan(&[&gradient.add(0.5).unwrap()]).unwrap();
+        let ops: u64 = plan.items.iter().map(|kernel| kernel.linear.estimates().ops).sum();
+        assert!(ops < 20 * COUNT as u64, "{mode:?}: {ops} ops");
     }
 }
 

@@ -464,11 +464,16 @@ fn max_reals(a: Real, b: Real) -> Cell {
         let sign = a.sign().filter(|_| a.sign() == b.sign());
         return if a.hi == 0.0 { Cell::zero(sign) } else { Cell::Real(a.leaf()) };
     }
+    // A zero within the bounds of the other one may have the other sign.
+    let above = |x: Real, other: Real| match x.is_zero() && other.upper() == 0.0 {
+        true => Cell::zero(None),
+        false => Cell::Real(x.leaf()),
+    };
     if a.lower() >= b.upper() {
-        return Cell::Real(a.leaf());
+        return above(a, b);
     }
     if b.lower() >= a.upper() {
-        return Cell::Real(b.leaf());
+        return above(b, a);
     }
     // Rounding a bound outwards near f64::MAX gives infinity, but the numbers are finite.
     let lower = a.lower().max(b.lower()).max(f64::MIN);

@@ -21,9 +21,9 @@
 //!   or from a cast, is a true one.
 //! * Undefined integer ops, and decisions that fall within the error bounds, make an element
 //!   unspecified, with a [`Reason`], as well as all elements that depend on it. The result of a
-//!   `where`, pad or shrink does not depend on the elements that it omits; nor does a result that
-//!   another source decides: NaN, or an integer such as 0 in a product, since an undefined integer
-//!   is any integer.
+//!   `where`, pad or shrink does not depend on the elements that it omits; nor does a result of an
+//!   elementwise op or a matrix product that another source decides: NaN, or an integer such as 0
+//!   in a product, since an undefined integer is any integer.
 //! * Whether the zeros between and around the elements of a transposed convolution are multiplied
 //!   is free: an infinite or NaN weight there makes the element unspecified, a zero has any sign.
 //! * A gradient may be computed in forward or reverse mode, in the dtypes of the values, with any

@@ -3,7 +3,8 @@
 
 use fastrand::Rng;
 
-/// Most elements of an input or a result.
+/// Most elements of what is drawn by its shape alone; weights, and results of transposed
+/// convolutions, have up to four times as many.
 const ELEMENTS: i64 = 1 << 23;
 /// Most multiply-adds of a row.
 const PRODUCTS: i64 = 1 << 30;

@@ -12,13 +12,19 @@ pub struct Thresholds {
     pub thread_iterations: i64,
     /// Products of a contraction from which on packing an operand into panels is worth a kernel.
     pub pack_products: i64,
-    /// Reads of each element of a panel from which on packing is worth it.
+    /// Reads of each element of a panel from which on packing is worth it; fewer are if the rows
+    /// are short.
     pub pack_reuse: i64,
     /// Bytes between two rows from which on reading one row after the other is slow.
     pub pack_row_bytes: i64,
     /// Elements of a dot product from which on a copy of the shorter operand that makes it
     /// contiguous is worth a kernel: the lanes are summed at the end.
     pub pack_row_elements: i64,
+    /// Multiplications of a product of matrices from which on it has a kernel of its own, which is
+    /// tiled, on devices with groups.
+    pub tiled_products: i64,
+    /// Reads of each element of an operand from which on a tile is worth it.
+    pub tile_reads: i64,
     /// Reads of each element from which on a copy that includes the padding is worth it, as its
     /// loads need no gates.
     pub padding_reuse: i64,
@@ -52,6 +58,8 @@ impl Thresholds {
         pack_reuse: 64,
         pack_row_bytes: 2048,
         pack_row_elements: 256,
+        tiled_products: 1 << 20,
+        tile_reads: 16,
         padding_reuse: 8,
         split_elements: 1 << 15,
         shared_row_elements: 1 << 14,
@@ -68,9 +76,11 @@ impl Thresholds {
         large_bytes: 128,
         thread_iterations: 32,
         pack_products: 64,
-        pack_reuse: 2,
+        pack_reuse: 4,
         pack_row_bytes: 16,
         pack_row_elements: 4,
+        tiled_products: 64,
+        tile_reads: 3,
         padding_reuse: 2,
         split_elements: 16,
         shared_row_elements: 64,

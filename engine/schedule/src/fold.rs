@@ -106,6 +106,7 @@ impl Folder {
                 let count = sizes.try_fold(1i64, |count, size| count.checked_mul(size))?;
                 repeated(*reduce_op, value(0)?, count)
             }
+            (Op::Where, _) => value(if value(0)?.is_true() { 1 } else { 2 }),
             (op @ (Op::Mul | Op::And), _) if !node.dtype().is_float() => {
                 let zero = Constant::zero(node.dtype());
                 if value(0) == Some(zero) || value(1) == Some(zero) {

@@ -26,6 +26,7 @@
 //!
 //! An elementwise node that several kernels use is computed in each of them.
 
+use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -82,6 +83,7 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
         realized,
         rows: options.longest_row(),
         shared_rows: options.shared_rows,
+        thresholds: options.thresholds,
         widens_again: options.widens_again,
         arrays_max: options.arrays_max,
         indices,
@@ -188,6 +190,8 @@ struct Chooser {
     rows: Option<i64>,
     /// [`Options::shared_rows`].
     shared_rows: bool,
+    /// [`Options::thresholds`].
+    thresholds: Thresholds,
     /// [`Options::widens_again`].
     widens_again: bool,
     /// [`Options::arrays_max`].
@@ -552,7 +556,11 @@ impl Chooser {
             let next = match (node.op(), node.arg()) {
                 (Op::View, Arg::View(tracker)) => below.viewed(tracker, self.rows),
                 (Op::ReduceAxis, _) => below.reduced_by(node, self.rows),
-                _ if self.shared_rows && below.would_share_product(fused.as_ref()) => None,
+                _ if self.shared_rows
+                    && below.would_share_product(fused.as_ref(), &self.thresholds) =>
+                {
+                    None
+                }
                 _ => below.union(fused.as_ref(), self.rows),
             };
             match next {

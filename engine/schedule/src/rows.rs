@@ -5,6 +5,7 @@
 //! *broadcast*: it has the full shape. The only views between the two kinds broadcast the value of
 //! each row along the row.
 
+use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Op, UOp};
 use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
@@ -12,12 +13,6 @@ use smallvec::SmallVec;
 use crate::pack::{is_contiguous_along, is_invariant};
 use crate::tuning::{MAX_LOOPS, MAX_REDUCTIONS};
 use crate::{shape_of, size_of, views};
-
-/// Fewest multiplications of a sum of products for which a kernel of its own, which is tiled, is
-/// worth a launch.
-const LARGE_PRODUCT: i64 = 1 << 20;
-/// Fewest reads of each element of an operand that are worth a tile.
-const TILE_READS: i64 = 16;
 
 /// The reductions, at least one, that are fused with a node. All of them are over the same rows.
 #[derive(Clone, Debug)]
@@ -94,14 +89,20 @@ impl FusedReductions {
 
     /// Returns whether the union with the reductions of another source has a large product of
     /// matrices and another reduction, so that a device with groups would not tile the product.
-    pub(crate) fn would_share_product(&self, sibling: Option<&FusedReductions>) -> bool {
+    pub(crate) fn would_share_product(
+        &self,
+        sibling: Option<&FusedReductions>,
+        thresholds: &Thresholds,
+    ) -> bool {
         let Some(sibling) = sibling else { return false };
         let is_part = |part: &FusedReductions, whole: &FusedReductions| {
             part.reductions.iter().all(|reduction| whole.reductions.contains(reduction))
         };
         let has_more = !is_part(self, sibling) && !is_part(sibling, self);
         let mut united = self.reductions.iter().chain(&sibling.reductions);
-        !self.is_broadcast && has_more && united.any(is_large_product)
+        !self.is_broadcast
+            && has_more
+            && united.any(|reduction| is_large_product(reduction, thresholds))
     }
 
     /// Returns whether there are few enough reductions, with few enough loops, for a kernel.
@@ -124,14 +125,14 @@ fn axes(reduction: &UOp) -> &[i64] {
 
 /// Returns whether a reduction is a large sum of products, a factor of which is read often, and the
 /// other one again or with large strides.
-fn is_large_product(reduction: &UOp) -> bool {
+fn is_large_product(reduction: &UOp, thresholds: &Thresholds) -> bool {
     let Arg::Reduce(Op::Add, axes) = reduction.arg() else { return false };
     let source = &reduction.src()[0];
     let product = if source.op() == Op::Cast { &source.src()[0] } else { source };
     let shape = shape_of(product);
     let has_shape = |factor: &UOp| shape_of(factor) == shape;
     let is_product = product.op() == Op::Mul && product.src().iter().all(has_shape);
-    if !is_product || size_of(product) < LARGE_PRODUCT {
+    if !is_product || size_of(product) < thresholds.tiled_products {
         return false;
     }
     let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
@@ -141,7 +142,8 @@ fn is_large_product(reduction: &UOp) -> bool {
         let is_read_again = |axis: usize| {
             outputs().any(|output| output != axis && is_invariant(y, output)) || is_strided
         };
-        let is_read_often = |axis: usize| TILE_READS <= shape[axis] && is_invariant(x, axis);
+        let is_read_often =
+            |axis: usize| thresholds.tile_reads <= shape[axis] && is_invariant(x, axis);
         outputs().any(|axis| is_read_often(axis) && is_read_again(axis))
     };
     let [x, y] = [0, 1].map(|factor: usize| &product.src()[factor]);

@@ -55,7 +55,12 @@ pub(crate) fn split(new: &UOp, thresholds: &Thresholds) -> Option<UOp> {
     if !has_rest {
         return Some(whole);
     }
-    let rest = node(Op::ReduceAxis, part(divided, shape[axis]), Arg::Reduce(*op, axes.clone()));
+    let rest = part(divided, shape[axis]);
+    let is_single = axes.iter().all(|axis| shape_of(&rest)[*axis as usize] == 1);
+    let rest = match is_single {
+        true => rest,
+        false => node(Op::ReduceAxis, rest, Arg::Reduce(*op, axes.clone())),
+    };
     Some(UOp::binary(*op, whole, rest))
 }
 
@@ -78,5 +83,6 @@ fn count_of(size: i64, outputs: i64, is_long: impl Fn(i64) -> bool) -> Option<i6
 fn is_chosen(value: &UOp) -> bool {
     let condition = value.src().first().filter(|_| value.op() == Op::Where);
     let is_counter = |side: &UOp| base_and_tracker(side).0.op() == Op::Iota;
-    condition.is_some_and(|condition| condition.src().iter().any(is_counter))
+    let is_equality = |condition: &&UOp| condition.op() == Op::CmpNe;
+    condition.filter(is_equality).is_some_and(|found| found.src().iter().any(is_counter))
 }

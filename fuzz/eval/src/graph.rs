@@ -57,7 +57,9 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
             let sources: Vec<&Elements> = (0..node.src().len()).map(|i| &**source(i)).collect();
             let mut operands = vec![None; sources.len()];
             let element = |flat: usize| {
-                let elements = sources.iter().map(|source| source[flat]);
+                // A constant has a single element.
+                let at = |source: &Elements| if source.len() == 1 { 0 } else { flat };
+                let elements = sources.iter().map(|source| source[at(source)]);
                 operands.iter_mut().zip(elements).for_each(|(operand, x)| *operand = x);
                 scalar::element(op, node.dtype(), &operands)
             };

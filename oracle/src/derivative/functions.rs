@@ -102,7 +102,12 @@ pub(super) fn partial(
         Cell::Unspecified(reason) if !is_sum => return scalars.unspecified(reason),
         _ => {}
     }
-    let result = scalars.rounded_or_not(result);
+    let result = match function {
+        Function::Unary(UnaryOp::Exp2 | UnaryOp::Sqrt | UnaryOp::Recip)
+        | Function::Binary(BinaryOp::Div | BinaryOp::Pow)
+        | Function::Method(_) => scalars.rounded_or_not(result),
+        _ => result,
+    };
     let found = match function {
         Function::Unary(op) => Ok(unary(scalars, op, sources[0], result)),
         Function::Binary(op) => binary(scalars, op, [sources[0], sources[1]], result, number),

@@ -270,7 +270,7 @@ impl Scalars {
         let cell = self.cell(id);
         let covered = Bounds::covered(cell);
         let kind = self.terms_kind(&[(id, Id::ONE)]);
-        self.push(cell, Bounds { error: covered.mass, ..covered }, kind)
+        self.push(cell, Bounds { error: covered.mass, floors: 1.0, ..covered }, kind)
     }
 
     /// Adds a function of scalars, one of those that `functions::value` knows.
@@ -283,7 +283,7 @@ impl Scalars {
         bounds.error = functions::roundings(function, cell) * bounds.mass.max(scale);
         for (id, slope) in sources.iter().zip(slopes) {
             let source = self.bounds(*id);
-            if source.error > 0.0 {
+            if source.error > 0.0 || source.floors > 0.0 {
                 bounds.error += slope * source.error;
                 bounds.floors += slope * source.floors;
                 bounds.peak = bounds.peak.max(source.peak);

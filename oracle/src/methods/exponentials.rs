@@ -101,28 +101,39 @@ fn exponent(cell: Cell) -> (f64, f64) {
     }
 }
 
-/// A sum, and the error of its roundings.
+/// A sum of powers, and the error of its roundings.
 #[derive(Clone, Copy)]
 struct Sum {
+    /// The powers are those of the differences from this exponent.
+    anchor: f64,
     sum: f64,
     rest: f64,
 }
 
 impl Sum {
-    fn add(&mut self, term: f64) {
+    /// Adds the power of an exponent, which is finite.
+    fn add(&mut self, exponent: f64) {
+        // Few powers are rounded again before they vanish beside the next ones.
+        if self.anchor + ANCHOR_REACH < exponent {
+            let factor = (self.anchor - exponent).exp();
+            self.sum *= factor;
+            self.rest *= factor;
+            self.anchor = exponent;
+        }
+        let term = (exponent - self.anchor).exp();
         let next = self.sum + term;
         let part = next - self.sum;
         self.rest += (self.sum - (next - part)) + (term - part);
         self.sum = next;
     }
 
-    fn scale(&mut self, factor: f64) {
-        self.sum *= factor;
-        self.rest *= factor;
-    }
-
     fn value(&self) -> f64 {
         self.sum + self.rest
+    }
+
+    /// The logarithm of the quotient of two sums.
+    fn above(&self, other: &Sum) -> f64 {
+        (self.anchor - other.anchor) + (self.value() / other.value()).ln()
     }
 }
 
@@ -131,8 +142,6 @@ struct Sums {
     /// NaN, an element that is unspecified, or the reason of one: the result of any function.
     decisive: Option<Cell>,
     largest: f64,
-    /// The sums are those of powers of the differences from this exponent.
-    anchor: f64,
     /// The sums for exponents that are as small as they may be, as they are, and as large.
     sums: [Sum; 3],
     /// The largest error of an exponent.
@@ -143,9 +152,9 @@ struct Sums {
 impl Sums {
     /// The sums of no powers.
     fn new() -> Sums {
-        let (largest, anchor) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
-        let sums = [Sum { sum: 0.0, rest: 0.0 }; 3];
-        Sums { decisive: None, largest, anchor, sums, radius: 0.0, count: 0 }
+        let largest = f64::NEG_INFINITY;
+        let sums = [Sum { anchor: largest, sum: 0.0, rest: 0.0 }; 3];
+        Sums { decisive: None, largest, sums, radius: 0.0, count: 0 }
     }
 
     fn push(&mut self, cell: Cell) {
@@ -160,26 +169,21 @@ impl Sums {
             return;
         }
         self.radius = self.radius.max(radius);
-        // Few powers are rounded again before they vanish beside the next ones.
-        if self.anchor + ANCHOR_REACH < x {
-            self.sums.iter_mut().for_each(|sum| sum.scale((self.anchor - x).exp()));
-            self.anchor = x;
-        }
         for (sum, errors) in self.sums.iter_mut().zip([-1.0, 0.0, 1.0]) {
-            sum.add((x - self.anchor + errors * radius).exp());
+            sum.add(x + errors * radius);
         }
     }
 
     /// The error of the logarithm of the sum that those of the exponents make: each counts as much
     /// as its power does.
     fn spread(&self) -> f64 {
-        let [low, sum, high] = self.sums.map(|sum| sum.value());
-        if self.radius == 0.0 || !high.is_finite() {
+        let [low, sum, high] = &self.sums;
+        if self.radius == 0.0 {
             return self.radius;
         }
         // The mean rounding of the differences is that of the logarithm of their number.
-        let noise = pow2(-49) * (1.0 + (self.count as f64).ln());
-        self.radius.min((high / sum).max(sum / low).ln() + noise)
+        let noise = pow2(-49) * (1.0 + (self.count as f64).ln()) + pow2(-50) * sum.anchor.abs();
+        self.radius.min(high.above(sum).max(sum.above(low)) + noise)
     }
 
     /// Returns the sum of the powers.
@@ -192,7 +196,7 @@ impl Sums {
         }
         let largest = self.largest;
         let (sum, spread) = match largest.is_finite() {
-            true => (self.sums[1].value() * (self.anchor - largest).exp(), self.spread()),
+            true => (self.sums[1].value() * (self.sums[1].anchor - largest).exp(), self.spread()),
             false => (0.0, 0.0),
         };
         let count = self.count.max(1);
@@ -250,8 +254,10 @@ impl Powers {
             true => (distance + error).exp() / self.sum,
             false => value * error.exp_m1(),
         };
-        // A power may be computed twice, so that it exceeds its sum by the roundings of both.
-        let limit = 1.0 + 2.0 * self.error + 8.0 * self.unit;
+        // A power may be computed twice, of exponents that are rounded or not, so that it exceeds
+        // its sum by the errors of both.
+        let limit = (1.0 + 2.0 * self.error + 8.0 * self.unit) * (2.0 * radius).exp();
+        let limit = limit.min(f64::MAX);
         limited(result(self.dtype, value, inherited.min(limit), Error::ulps(4.0)), 0.0, limit)
     }
 
@@ -348,11 +354,17 @@ mod tests {
         assert!(low <= share(-1e-6, -0.999) && share(1e-6, -1.001) <= high && high - low < 1e-3);
         assert_eq!(bounds(powers.share(group[1])).0, 0.0);
         assert!(bounds(powers.share(group[1])).1 < 1e-40);
-        // As far as is known it is the whole, but never more.
-        let open = Powers::of(SumDepth::Cascaded, DType::F32, &[ball(0.0, 40.0), ball(1.0, 40.0)]);
-        let open = open.unwrap_or_else(|cell| panic!("{cell:?}"));
-        let (low, high) = bounds(open.share(ball(0.0, 40.0)));
-        assert!(low == 0.0 && (1.0..1.0001).contains(&high));
+        // It is the whole, and more by no more than the errors of its exponent.
+        let whole = Powers::of(SumDepth::Cascaded, DType::F32, &[ball(3.0, 1e-3)]);
+        let whole = whole.unwrap_or_else(|cell| panic!("{cell:?}"));
+        let (low, high) = bounds(whole.share(ball(3.0, 1e-3)));
+        assert!(low < 0.999 && (1.001..1.0021).contains(&high));
+        // A power that vanishes does so first in line, too.
+        let group = [ball(-1e30, 1e22), ball(0.0, 0.0), ball(1.0, 0.0)];
+        let powers = Powers::of(SumDepth::Cascaded, DType::F32, &group)
+            .unwrap_or_else(|cell| panic!("{cell:?}"));
+        let (low, high) = bounds(powers.log());
+        assert!(low <= log(1.0) && log(1.0) <= high && high - low < 1e-5);
     }
 
     #[test]

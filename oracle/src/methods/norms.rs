@@ -166,7 +166,8 @@ impl State {
         let unit = rounding_unit(format) + pow2(-53);
         let (rows, columns) = (self.rows as f64, self.columns as f64);
         let size = length(&self.values) + self.error;
-        let reach = self.spectral.min(size) + self.error;
+        let spectral = self.spectral.min(size);
+        let reach = spectral + self.error;
         // The error of a sum of so many products, relative to the lengths of the factors.
         let sum = |terms: f64| terms * unit / (1.0 - terms * unit);
         let floors = format.floor * columns * columns * (1.0 + b.abs() + c.abs());
@@ -185,7 +186,7 @@ impl State {
             return None;
         }
         self.error = self.odd.slope_max(reach) * self.error * (1.0 + pow2(-20)) + SLACK * rounding;
-        self.spectral = self.odd.value_max(self.spectral) * (1.0 + pow2(-40));
+        self.spectral = self.odd.value_max(spectral) * (1.0 + pow2(-40));
         self.advance();
         self.error.is_finite().then_some(())
     }

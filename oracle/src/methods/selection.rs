@@ -178,21 +178,26 @@ pub(super) fn set(call: Call<'_>) -> Check<Value> {
     }
     let mut written = broadcast_positions(&value.shape, &selection.shape).into_iter();
     let mut cells = x.cells.to_vec();
+    // What the last element made doubtful, if nothing was written since.
+    let mut doubted: Option<Vec<Option<usize>>> = None;
     // Of elements written to the same position, the last one stays.
     selection.for_each(&x.shape, |target| {
         let from = written.next().expect("one for each element");
         match target {
-            Source::Element(at) => cells[at] = value.cells[from],
+            Source::Element(at) => {
+                cells[at] = value.cells[from];
+                doubted = None;
+            }
             Source::Outside => {}
+            Source::Unknown(_, known) if doubted.as_ref() == Some(&known) => {}
             Source::Unknown(reason, known) => {
-                let mut elements = cells.iter_mut();
-                for_each_index(&x.shape, |index| {
-                    let cell = elements.next().expect("one for each index");
-                    let mut pairs = known.iter().zip(index);
-                    if pairs.all(|(known, at)| known.is_none_or(|known| known == *at)) {
-                        *cell = Cell::Unspecified(reason);
-                    }
+                let sizes = x.shape.iter().zip(&known).map(|(size, at)| at.map_or(*size, |_| 1));
+                for_each_index(&sizes.collect::<Vec<_>>(), |index| {
+                    let at = index.iter().zip(&known).map(|(i, known)| known.unwrap_or(*i));
+                    let at = position(&at.collect::<Vec<_>>(), &x.shape);
+                    cells[at] = Cell::Unspecified(reason);
                 });
+                doubted = Some(known);
             }
         }
     });

@@ -12,6 +12,8 @@ impl Tensor {
     /// Until the result is dropped, tensors that this thread computes require no gradient, as if
     /// [`detach`](Tensor::detach) was called on each: so reading them keeps no computation.
     /// Tensors on which [`requires_grad_`](Tensor::requires_grad_) is called require one.
+    /// [`gradient`](Tensor::gradient) of a tensor computed in this time may refuse any target from
+    /// before it: whether the way to it is kept is not defined.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;

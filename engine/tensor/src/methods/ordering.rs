@@ -2,7 +2,7 @@
 //! that come before it there, which is its position, and then merges the blocks in pairs: each
 //! position of a merged run finds by bisection how many elements of the first run precede it.
 
-use gradiff_graph::DType;
+use gradiff_graph::{DType, Op};
 
 use crate::axes::resolve_axis;
 use crate::error::invalid;
@@ -302,10 +302,12 @@ impl Runs {
         // Each key of a block along the last axis but one meets each of its block along the last.
         let (key, each) = (padded.unsqueeze(-1)?, padded.unsqueeze(-2)?);
         let is_earlier = position.cmplt(&along)?;
-        let comes_before = is_earlier.where_(&key.cmplt(&each)?.not()?, &each.cmplt(&key)?)?;
+        let is_less = |x: &Tensor, y: &Tensor| x.combined(Op::CmpLt, y);
+        let comes_before =
+            is_earlier.where_(&is_less(&key, &each)?.not()?, &is_less(&each, &key)?)?;
         let target = comes_before.sum(-1)?.contiguous();
         // The inverse permutation: the position whose target this is.
-        let is_target = target.unsqueeze(-2)?.cmpeq(&along)?;
+        let is_target = target.unsqueeze(-2)?.combined(Op::CmpNe, &along)?.not()?;
         let found = is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?.sum(-1)?;
         let start = Tensor::arange(DType::I32, 0, size, blocks)?.reshape(&[blocks, 1])?;
         let positions = found.add(&start)?.reshape(&shape(&[blocks * size]))?;

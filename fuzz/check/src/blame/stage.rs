@@ -22,13 +22,17 @@ pub enum Crate {
     Runtime,
     /// `engine/tensor`
     Tensor,
+    /// `engine/nn`
+    Nn,
+    /// `engine/files`
+    Files,
     /// `oracle`
     Oracle,
 }
 
 impl Crate {
     /// All of them, in order.
-    pub const ALL: [Crate; 9] = [
+    pub const ALL: [Crate; 11] = [
         Crate::View,
         Crate::Graph,
         Crate::Rewrite,
@@ -37,6 +41,8 @@ impl Crate {
         Crate::Render,
         Crate::Runtime,
         Crate::Tensor,
+        Crate::Nn,
+        Crate::Files,
         Crate::Oracle,
     ];
 
@@ -51,6 +57,8 @@ impl Crate {
             Crate::Render => "render",
             Crate::Runtime => "runtime",
             Crate::Tensor => "tensor",
+            Crate::Nn => "nn",
+            Crate::Files => "files",
             Crate::Oracle => "oracle",
         }
     }

@@ -86,6 +86,8 @@ pub fn crate_of_calls(problem: &str) -> Crate {
         {
             Crate::Graph
         }
+        () if is_from("files") => Crate::Files,
+        () if ["layers", "optimisers", "schedules"].into_iter().any(is_from) => Crate::Nn,
         () => Crate::Tensor,
     }
 }

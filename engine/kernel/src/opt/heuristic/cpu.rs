@@ -477,8 +477,11 @@ fn cut_at_blocks(
     lane_loop: &Loop,
     lanes: i64,
 ) -> Result<(), Error> {
-    let is_within = |info: &Loop| info.is_reduced && !info.is_independent(lane_loop);
-    if optimizer.loops.list.iter().any(is_within) {
+    let Some(index) = optimizer.index_of(lane_loop.axis.number) else { return Ok(()) };
+    let list = &optimizer.loops.list;
+    // The bits of the loops have changed with the opts so far.
+    let is_within = |info: &Loop| info.is_reduced && !info.is_independent(&list[index]);
+    if list.iter().any(is_within) {
         return Ok(());
     }
     let rest = lane_loop.size % lanes;

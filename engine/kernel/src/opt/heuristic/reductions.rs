@@ -1,6 +1,6 @@
 //! Reductions on devices with thread groups: the threads of a group share the rows of several
-//! reductions, or divide one. Each function takes a kernel without other opts, and leaves it as it
-//! is where that is illegal or the device is occupied without it.
+//! reductions, or divide one. What the module offers takes a kernel without other opts, and leaves
+//! it as it is where that is illegal or the device is occupied without it.
 
 use gradiff_graph::AxisKind;
 

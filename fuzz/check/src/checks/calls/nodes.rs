@@ -91,6 +91,12 @@ fn judge(node: &Node, draw: &mut Draw) -> Result<(), String> {
         }
         _ => {}
     }
+    if expected.is_ok() && elementwise(node.op).is_some() {
+        let shaped = node.src.iter().find(|src| !src.is_constant).or(node.src.first());
+        if built.shape() != shaped.and_then(|src| src.shape.as_deref()) {
+            return Err(report(format!("it has the shape {:?}", built.shape())));
+        }
+    }
     // In a tree, shapes of elementwise nodes and of reductions are not checked.
     let is_free = node.op.is_elementwise() || node.op == Op::ReduceAxis;
     let expected = check_arg(node).and_then(|()| check_types(node));
