@@ -465,7 +465,7 @@ fn max_reals(a: Real, b: Real) -> Cell {
         return if a.hi == 0.0 { Cell::zero(sign) } else { Cell::Real(a.leaf()) };
     }
     // A zero within the bounds of the other one may have the other sign.
-    let above = |x: Real, other: Real| match x.is_zero() && other.upper() == 0.0 {
+    let above = |x: Real, below: Real| match x.is_zero() && below.upper() == 0.0 {
         true => Cell::zero(None),
         false => Cell::Real(x.leaf()),
     };
