@@ -153,7 +153,7 @@ impl Push<'_> {
     fn reduction(&self, node: &UOp, new: &UOp) -> Option<UOp> {
         let Arg::Reduce(_, axes) = node.arg() else { return None };
         let moves = Moves::of(self.view, shape_of(node))?;
-        if !moves.is_shrink() && !is_sum_of_products(node) {
+        if !moves.is_shrink() && rows::summed_product(node).is_none() {
             return None;
         }
         let view = moves.of_source(shape_of(&node.src()[0]), axes)?;
@@ -187,13 +187,6 @@ fn source(
         _ => false,
     };
     (!is_of_rows).then(|| viewed(new, view))
-}
-
-/// Returns whether a reduction is a sum of products, which may be rounded to another type.
-fn is_sum_of_products(reduction: &UOp) -> bool {
-    let source = &reduction.src()[0];
-    let product = if source.op() == Op::Cast { &source.src()[0] } else { source };
-    matches!(reduction.arg(), Arg::Reduce(Op::Add, _)) && product.op() == Op::Mul
 }
 
 fn viewed(base: &UOp, tracker: &ShapeTracker) -> UOp {

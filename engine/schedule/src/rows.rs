@@ -115,6 +115,14 @@ impl FusedReductions {
     }
 }
 
+/// Returns the product that a reduction adds up, which may be rounded to another type first.
+pub(crate) fn summed_product(reduction: &UOp) -> Option<&UOp> {
+    let Arg::Reduce(Op::Add, _) = reduction.arg() else { return None };
+    let source = &reduction.src()[0];
+    let product = if source.op() == Op::Cast { &source.src()[0] } else { source };
+    (product.op() == Op::Mul).then_some(product)
+}
+
 /// Returns the axes of a reduction.
 fn axes(reduction: &UOp) -> &[i64] {
     match reduction.arg() {
@@ -126,16 +134,14 @@ fn axes(reduction: &UOp) -> &[i64] {
 /// Returns whether a reduction is a large sum of products, a factor of which is read often, and the
 /// other one again or with large strides.
 fn is_large_product(reduction: &UOp, thresholds: &Thresholds) -> bool {
-    let Arg::Reduce(Op::Add, axes) = reduction.arg() else { return false };
-    let source = &reduction.src()[0];
-    let product = if source.op() == Op::Cast { &source.src()[0] } else { source };
+    let Some(product) = summed_product(reduction) else { return false };
     let shape = shape_of(product);
     let has_shape = |factor: &UOp| shape_of(factor) == shape;
-    let is_product = product.op() == Op::Mul && product.src().iter().all(has_shape);
+    let is_product = product.src().iter().all(has_shape);
     if !is_product || size_of(product) < thresholds.tiled_products {
         return false;
     }
-    let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
+    let reduced: Vec<usize> = axes(reduction).iter().map(|axis| *axis as usize).collect();
     let outputs = || (0..shape.len()).filter(|axis| shape[*axis] != 1 && !reduced.contains(axis));
     let is_tiled = |x: &UOp, y: &UOp| {
         let is_strided = is_strided_along(y, &reduced);

@@ -38,6 +38,11 @@ pub(super) fn pads_little(size: i64, amount: i64) -> bool {
     padded_size(size, amount).saturating_mul(8) <= size.saturating_mul(9)
 }
 
+/// Returns whether padding to a multiple of `amount` adds at most a quarter.
+fn pads_some(size: i64, amount: i64) -> bool {
+    padded_size(size, amount).saturating_mul(4) <= size.saturating_mul(5)
+}
+
 /// Divides the rows of a kernel among the threads of a group: its reductions, if they are several
 /// or are broadcast along the output, and that output. Returns whether there are such rows.
 pub(super) fn share_rows(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
@@ -282,8 +287,7 @@ fn column_threads(size: i64, columns: i64, amounts: &[i64]) -> Option<i64> {
     let exact = amounts.iter().copied().find(|amount| size % amount == 0);
     let is_enough =
         |threads: &i64| *threads == first || THREADS_PER_DEVICE <= columns.saturating_mul(*threads);
-    let is_padded = padded_size(size, first).saturating_mul(4) <= size.saturating_mul(5)
-        && columns / ELEMENTS_PER_THREAD < THREADS_PER_DEVICE;
+    let is_padded = pads_some(size, first) && columns / ELEMENTS_PER_THREAD < THREADS_PER_DEVICE;
     exact.filter(is_enough).or(is_padded.then_some(first)).or(exact)
 }
 
@@ -302,7 +306,7 @@ fn divide_few(optimizer: &mut Optimizer<'_>, reduced: &Loop) -> Result<i64, Erro
     let before = optimizer.clone();
     for threads in amounts {
         // At most a quarter more iterations.
-        let is_padded = padded_size(size, threads).saturating_mul(4) <= size.saturating_mul(5);
+        let is_padded = pads_some(size, threads);
         if is_padded
             && optimizer.add(OptOp::PadTo, number, threads)?
             && optimizer.add(OptOp::Group, number, threads)?
