@@ -1,6 +1,6 @@
 """The rows of `suite.txt` and `gpu.txt` in PyTorch (eager), on the device of the argument, or on one core.
 
-Reads lines: `make ROW` prints the sum and the number of the elements of the result, `run COUNT` the seconds
+Reads lines: `make ROW` prints the sum and the number of the elements of each result, `run COUNT` the seconds
 of a run of the row, on average over COUNT runs, `byte COUNT` the seconds to move a byte. Answers `none WHY`
 where that fails."""
 
@@ -16,11 +16,12 @@ import torch.nn.functional as F
 
 DEVICE = sys.argv[1] if 1 < len(sys.argv) else "cpu"
 torch.set_num_threads(1)
-torch.set_grad_enabled(False)
 DTYPES = {
     "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "u8": torch.uint8,
     "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool,
 }
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def tensor(text):
@@ -126,7 +127,20 @@ def made(row):
     op = OPS[name]
     torch.backends.cuda.matmul.allow_tf32 = numbers.get("tf32", 0) == 1
     torch.backends.cudnn.allow_tf32 = numbers.get("tf32", 0) == 1
-    return lambda: op(lambda key, default: numbers.get(key, default), *tensors)
+    is_backward = numbers.get("backward", 0) == 1
+    torch.set_grad_enabled(is_backward)
+    run = lambda: op(lambda key, default: numbers.get(key, default), *tensors)
+    if not is_backward:
+        return lambda: [run()]
+    floats = [x.requires_grad_() for x in tensors if x.is_floating_point()]
+    result = run()
+    weights = tensor(f"{NAMES[result.dtype]}{list(result.shape)}".replace(" ", ""))
+
+    def run_backward():
+        result = run()
+        return [result.detach(), *torch.autograd.grad(result, floats, weights)]
+
+    return run_backward
 
 
 def seconds_of(run, count):
@@ -153,8 +167,8 @@ def main():
         try:
             if command == "make":
                 run = made(rest)
-                found = run()
-                print(float(found.to(torch.float64).sum()), found.numel(), flush=True)
+                sums = [number for x in run() for number in (float(x.to(torch.float64).sum()), x.numel())]
+                print(*sums, flush=True)
             elif command == "byte":
                 print(seconds_of_byte(), flush=True)
             else:

@@ -5,10 +5,10 @@
 //!
 //! `GRADIFF_THREADS=1 cargo bench -p gradiff --bench suite` measures the rows of `suite.txt` on
 //! device `c`, one core; with `-- --device cuda` those of `gpu.txt` on a GPU, with
-//! `-- --seed NUMBER [--count NUMBER]` rows that are drawn. A further word chooses the rows that
-//! contain it. With a Python in `GRADIFF_PYTHON` that has PyTorch, ratios to
-//! it are printed and results are compared; on a GPU the limit is the bandwidth of PyTorch's
-//! copies, and unknown without it.
+//! `-- --seed NUMBER [--count NUMBER]` rows that are drawn. With `--backward` a row is run with the
+//! gradients of its inputs, if it has them. A further word chooses the rows that contain it. With a
+//! Python in `GRADIFF_PYTHON` that has PyTorch, ratios to it are printed and results are compared;
+//! on a GPU the limit is the bandwidth of PyTorch's copies, and unknown without it.
 
 use std::time::Instant;
 
@@ -59,7 +59,13 @@ fn measure(
     engine.set_target(target(device, row));
     engine.realize(&inputs.iter().collect::<Vec<_>>())?;
     let result = row.make(&inputs)?;
-    let mut plan = [engine.plan(&[&result])?];
+    let mut results = vec![result.clone()];
+    if row.is_backward() {
+        let weights = Input::like(&result).tensor()?;
+        engine.realize(&[&weights])?;
+        results.extend(row.gradients(&result, &weights, &inputs)?);
+    }
+    let mut plan = [engine.plan(&results.iter().collect::<Vec<_>>())?];
     engine.compile(&mut plan)?;
     let run = |count: usize| -> Result<f64, Error> {
         let start = Instant::now();
@@ -74,15 +80,8 @@ fn measure(
     let mut python = match python {
         Some(python) => match python.ask(&format!("make {}", row.text)) {
             Ok(sums) => {
-                let values: Vec<f64> = result.cast(DType::F64)?.to_vec::<f64>()?;
-                let [sum, sizes] =
-                    [values.iter().sum::<f64>(), values.iter().map(|x| x.abs()).sum()];
-                let is_near = (sum - sums[0]).abs() <= TOLERANCE * (sizes + 1e-3);
-                if !is_near || sums[1] as i64 != values.len() as i64 {
-                    note = format!(
-                        "  WRONG: {} elements of sum {sum}, {sums:?} in PyTorch",
-                        values.len()
-                    );
+                for (number, result) in results.iter().enumerate() {
+                    note.push_str(&difference(result, sums.get(2 * number..2 * number + 2))?);
                 }
                 let first = python.ask("run 1")?[0].min(python.ask("run 1")?[0]);
                 Some((python, count(first)))
@@ -107,6 +106,23 @@ fn measure(
     Ok(Measured { text: row.text.to_owned(), seconds, share, ratio, note })
 }
 
+/// Compares a result with the sum and the number of PyTorch's elements; returns a note if they
+/// differ.
+fn difference(result: &Tensor, theirs: Option<&[f64]>) -> Result<String, Error> {
+    let values: Vec<f64> = result.cast(DType::F64)?.to_vec::<f64>()?;
+    let [sum, sizes] = [values.iter().sum::<f64>(), values.iter().map(|x| x.abs()).sum()];
+    let count = values.len();
+    Ok(match theirs {
+        Some([their_sum, their_count])
+            if (sum - their_sum).abs() <= TOLERANCE * (sizes + 1e-3)
+                && *their_count as usize == count =>
+        {
+            String::new()
+        }
+        _ => format!("  WRONG: {count} elements of sum {sum}, {theirs:?} in PyTorch"),
+    })
+}
+
 impl Measured {
     fn line(&self) -> String {
         let ratio = self.ratio.map_or(String::new(), |ratio| format!("{ratio:8.2}"));
@@ -125,6 +141,14 @@ fn target(device: &dyn Device, row: &Row<'_>) -> Target {
     match row.number("tf32", 0) {
         0 => device.target(),
         _ => Target { tensor_cores: Target::of("cuda-tf32").tensor_cores, ..device.target() },
+    }
+}
+
+/// Returns the line of a row that is run with its gradients.
+fn backward(line: &str) -> String {
+    match line.rsplit_once(" | ") {
+        Some((call, inputs)) => format!("{call} backward=1 | {inputs}"),
+        None => line.to_owned(),
     }
 }
 
@@ -166,12 +190,13 @@ impl Limits {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     let mut name = "c".to_owned();
-    let (mut filter, mut seed, mut drawn) = (None, None, 100);
+    let (mut filter, mut seed, mut drawn, mut is_backward) = (None, None, 100, false);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--device" => name = words.next().ok_or("--device needs a name")?,
             "--seed" => seed = Some(words.next().ok_or("--seed needs a number")?.parse()?),
             "--count" => drawn = words.next().ok_or("--count needs a number")?.parse()?,
+            "--backward" => is_backward = true,
             word if word.starts_with('-') => return Err(format!("no option {word}").into()),
             _ => filter = Some(word),
         }
@@ -182,9 +207,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => include_str!("gpu.txt").to_owned(),
     };
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let rows: Vec<Row<'_>> = lines.map(Row::parse).collect::<Result<_, _>>()?;
-    let is_chosen =
-        |row: &&Row<'_>| filter.as_ref().is_none_or(|text| row.text.contains(text.as_str()));
+    let lines: Vec<String> = match is_backward {
+        true => lines.map(backward).collect(),
+        false => lines.map(str::to_owned).collect(),
+    };
+    let rows: Vec<Row<'_>> = lines.iter().map(|line| Row::parse(line)).collect::<Result<_, _>>()?;
+    let is_chosen = |row: &&Row<'_>| {
+        let is_named = filter.as_ref().is_none_or(|text| row.text.contains(text.as_str()));
+        is_named && (row.is_differentiable() || !row.is_backward())
+    };
     let (mut engine, device) = (Engine::new(&name)?, gradiff::runtime::device(&name)?);
     let mut python = Python::new(if name == "c" { "cpu" } else { "cuda" });
     let mut limits = Limits::of(&name, python.as_mut())?;

@@ -55,6 +55,11 @@ impl Input {
         x.cast(self.dtype)
     }
 
+    /// Returns an input with the dtype and the shape of a tensor.
+    pub(crate) fn like(tensor: &Tensor) -> Input {
+        Input { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), below: None }
+    }
+
     fn bytes(&self) -> i64 {
         self.shape.iter().product::<i64>() * self.dtype.size_bytes() as i64
     }
@@ -82,6 +87,30 @@ impl<'a> Row<'a> {
 
     pub(crate) fn number(&self, key: &str, default: i64) -> i64 {
         self.numbers.iter().find(|(known, _)| *known == key).map_or(default, |(_, value)| *value)
+    }
+
+    /// Returns whether it is run with its gradients.
+    pub(crate) fn is_backward(&self) -> bool {
+        self.number("backward", 0) == 1
+    }
+
+    /// Returns whether its result has gradients of inputs of floats.
+    pub(crate) fn is_differentiable(&self) -> bool {
+        let name = self.name;
+        !matches!(name, "argmax" | "one_hot" | "sgd" | "adam" | "image")
+            && !name.starts_with("to_")
+            && self.inputs.iter().any(|input| input.dtype.is_float())
+    }
+
+    /// Returns the gradients of the inputs of floats, given the result and weights of its elements.
+    pub(crate) fn gradients(
+        &self,
+        result: &Tensor,
+        weights: &Tensor,
+        inputs: &[Tensor],
+    ) -> Result<Vec<Tensor>, Error> {
+        let floats: Vec<&Tensor> = inputs.iter().filter(|x| x.dtype().is_float()).collect();
+        result.gradient_by(weights, &floats)
     }
 
     /// The result, of these inputs.
@@ -194,8 +223,14 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The number of multiply-adds.
+    /// The number of multiply-adds: with gradients, those of the result and two more for each of
+    /// them.
     pub(crate) fn products(&self, output: &[i64]) -> i64 {
+        let result = self.products_of_result(output);
+        if self.is_backward() { 3 * result } else { result }
+    }
+
+    fn products_of_result(&self, output: &[i64]) -> i64 {
         let elements: i64 = output.iter().product();
         let shape = |input: usize| &self.inputs[input].shape[..];
         let size = |input: usize, from_end: usize| shape(input)[shape(input).len() - from_end];
@@ -215,8 +250,15 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The bytes that must be moved: inputs and the result. Of a table the rows that are read.
+    /// The bytes that must be moved: inputs and the result. Of a table the rows that are read. With
+    /// gradients, these and the weights of the result as well.
     pub(crate) fn bytes(&self, output: &Tensor) -> i64 {
+        let floats = self.inputs.iter().filter(|input| input.dtype.is_float());
+        let gradients = floats.map(Input::bytes).sum::<i64>() + Input::like(output).bytes();
+        self.bytes_of_result(output) + if self.is_backward() { gradients } else { 0 }
+    }
+
+    fn bytes_of_result(&self, output: &Tensor) -> i64 {
         let elements: i64 = output.shape().iter().product();
         let result = elements * output.dtype().size_bytes() as i64;
         let inputs = self.inputs.iter().map(Input::bytes);
