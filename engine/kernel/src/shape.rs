@@ -1,9 +1,12 @@
 //! Pass `shape`: reduces the tree to as few axes as its trackers allow, reduced axes last.
 //!
 //! Fewer axes give fewer loops and shorter indices. Axes of size 1 are removed, adjacent axes are
-//! merged if no tracker needs another view for that, and a sum of sums becomes one sum.
+//! merged if no tracker needs another view for that, and a sum of sums becomes one sum. Rows on which
+//! masks depend stay an axis where threads divide them.
 
-use gradiff_graph::{Arg, DType, Dims, Op, UOp};
+use std::collections::BTreeSet;
+
+use gradiff_graph::{Arg, DType, Dims, Op, Target, UOp};
 use gradiff_rewrite::Mode;
 use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
@@ -14,6 +17,7 @@ use crate::error::malformed;
 use crate::extent::{Axes, is_broadcast, tracker};
 use crate::globals::globals;
 use crate::nodes::map_nodes;
+use crate::opt::tuning::{CUTS_MAX, MASKED_ROW_MIN};
 
 /// Simplifies the axes of a kernel tree.
 pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -21,7 +25,7 @@ pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
     let root = merge_reductions(root, ctx.options.rewrite.mode);
     let order = root.toposort();
     let axes = Axes::of(&order)?;
-    let groups = Groups::find(&axes, &order)?;
+    let groups = Groups::find(&axes, &order, &ctx.target)?;
     rebuild(&order, &axes, &groups)
 }
 
@@ -58,12 +62,13 @@ fn merge_reductions(root: &UOp, mode: Mode) -> UOp {
 }
 
 /// For each new axis the old axes that it merges, in order; old axes of size 1 are in none.
+#[derive(Clone)]
 struct Groups {
     axes: SmallVec<[SmallVec<[usize; 4]>; 4]>,
 }
 
 impl Groups {
-    fn find(axes: &Axes, order: &[UOp]) -> Result<Groups, Error> {
+    fn find(axes: &Axes, order: &[UOp], target: &Target) -> Result<Groups, Error> {
         let kept: SmallVec<[usize; 8]> =
             axes.order().filter(|axis| axes.sizes[*axis] != 1).collect();
         let mut groups =
@@ -78,21 +83,69 @@ impl Groups {
                 trackers.push(new);
             }
         }
+        if let Some(rows) = groups.with_masked_rows(&trackers, axes, target) {
+            return Ok(rows);
+        }
+        groups.merge_where(trackers, axes, |_, _| true);
+        Ok(groups)
+    }
+
+    /// Merges adjacent axes where `may_merge` allows it, given the trackers and the first of the
+    /// axes, and no tracker needs another view. Returns the trackers over the new axes.
+    fn merge_where(
+        &mut self,
+        mut trackers: Vec<ShapeTracker>,
+        axes: &Axes,
+        may_merge: impl Fn(&[ShapeTracker], usize) -> bool,
+    ) -> Vec<ShapeTracker> {
         let mut left = 0;
-        while left + 1 < groups.axes.len() {
-            let [first, second] = [left, left + 1].map(|axis| groups.axes[axis][0]);
-            let merged = (axes.reductions[first] == axes.reductions[second])
+        while left + 1 < self.axes.len() {
+            let [first, second] = [left, left + 1].map(|axis| self.axes[axis][0]);
+            let is_allowed =
+                axes.reductions[first] == axes.reductions[second] && may_merge(&trackers, left);
+            let merged = is_allowed
                 .then(|| trackers.iter().map(|tracker| merge(tracker, left)).collect())
                 .flatten();
             if let Some(merged) = merged {
                 trackers = merged;
-                let right = groups.axes.remove(left + 1);
-                groups.axes[left].extend(right);
+                let right = self.axes.remove(left + 1);
+                self.axes[left].extend(right);
             } else {
                 left += 1;
             }
         }
-        Ok(groups)
+        trackers
+    }
+
+    /// Returns the merged axes, but for the innermost one, if threads divide a kernel without
+    /// reductions and masks depend on the axis before it alone, as those of concatenated rows. The
+    /// optimiser would cut both as one where masks change, which leaves no loop with each store.
+    fn with_masked_rows(
+        &self,
+        trackers: &[ShapeTracker],
+        axes: &Axes,
+        target: &Target,
+    ) -> Option<Groups> {
+        let iterations = axes.sizes.iter().copied().fold(1, i64::saturating_mul);
+        let is_divided = 1 < target.threads
+            && target.groups.is_none()
+            && target.thresholds.thread_iterations <= iterations
+            && axes.reductions.iter().all(SmallVec::is_empty);
+        if !is_divided {
+            return None;
+        }
+        let mut groups = self.clone();
+        let trackers = groups.merge_where(trackers.to_vec(), axes, |trackers, left| {
+            mask_ends(trackers, left).is_empty() || !mask_ends(trackers, left + 1).is_empty()
+        });
+        let row = groups.axes.len().checked_sub(1)?;
+        let rows = row.checked_sub(1)?;
+        let shape = groups.shape(&axes.sizes);
+        let outer = shape[..rows].iter().copied().fold(1, i64::saturating_mul);
+        let is_cut = (1..=CUTS_MAX).contains(&mask_ends(&trackers, rows).len());
+        let is_whole = mask_ends(&trackers, row).is_empty();
+        let is_long = MASKED_ROW_MIN <= shape[row];
+        (is_cut && is_whole && is_long && outer < target.threads).then_some(groups)
     }
 
     /// Returns the shape over the new axes.
@@ -117,6 +170,16 @@ impl Groups {
         }
         moved.reshape(&shape).map_err(error_at)
     }
+}
+
+/// Returns the positions within an axis at which masks begin or end.
+fn mask_ends(trackers: &[ShapeTracker], axis: usize) -> BTreeSet<i64> {
+    let views = trackers.iter().filter_map(|tracker| tracker.views().last());
+    let masks = views.filter_map(|view| Some((view.mask()?[axis], view.shape()[axis])));
+    let ends = masks.flat_map(|((start, end), size)| {
+        [start, end].into_iter().filter(move |position| (1..size).contains(position))
+    });
+    ends.collect()
 }
 
 /// Merges the axes `left` and `left + 1` of a tracker, if that needs no further view and the size

@@ -15,8 +15,8 @@ use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
 
 use crate::tuning::{
-    LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS, PRODUCTS,
-    ROWS_GAIN, SCATTERED_STORE, SHORT_ROW,
+    FAR_STORE, LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS,
+    PRODUCTS, ROWS_GAIN, SCATTERED_STORE, SHORT_ROW,
 };
 use crate::views::base_and_tracker;
 use crate::{Options, shape_of};
@@ -40,7 +40,12 @@ pub(crate) fn pack(node: &UOp, new: &UOp, options: &Options) -> Option<UOp> {
         return Some(with_rows(new, operand));
     }
     match contraction(node, thresholds) {
-        Some(contraction) => Some(contraction.apply(new, thresholds)),
+        Some(contraction) => {
+            let x = 1 - contraction.operand;
+            let is_far = is_far(&node.src()[0], x, &contraction.reduced, thresholds);
+            let rows = is_far.then(|| with_rows(new, x));
+            Some(contraction.apply(rows.as_ref().unwrap_or(new), thresholds))
+        }
         None => with_padded_operands(new, thresholds),
     }
 }
@@ -75,10 +80,7 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
     let shape = shape_of(product);
     let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
     let row: i64 = reduced.iter().map(|axis| shape[*axis]).product();
-    let elements = |operand: &UOp| -> i64 {
-        let varying = (0..shape.len()).filter(|axis| !is_invariant(operand, *axis));
-        varying.map(|axis| shape[axis]).product()
-    };
+    let elements = |operand: &UOp| elements(operand, shape);
     let [x, y] = [0, 1].map(|operand: usize| &product.src()[operand]);
     // Lanes may as well run along adjacent output axes that have several vectors together.
     let has_lanes = |operand: &UOp| {
@@ -101,6 +103,25 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
     let is_long = thresholds.pack_row_elements <= row;
     let mut choices = [(0, x, y), (1, y, x)].into_iter();
     choices.find(|(_, few, many)| is_long && fits(few, many)).map(|(number, ..)| number)
+}
+
+/// Returns the number of elements of an operand, of a product of this shape, without repetitions.
+fn elements(operand: &UOp, shape: &[i64]) -> i64 {
+    let varying = (0..shape.len()).filter(|axis| !is_invariant(operand, *axis));
+    varying.map(|axis| shape[axis]).product()
+}
+
+/// Returns whether an operand is read often, is too large for a cache, and has no adjacent elements
+/// along its rows or along an axis of the output: a copy of its rows is read faster.
+fn is_far(product: &UOp, operand: usize, reduced: &[usize], thresholds: &Thresholds) -> bool {
+    let (x, shape) = (&product.src()[operand], shape_of(product));
+    let elements = elements(x, shape);
+    let reads = shape.iter().product::<i64>() / elements.max(1);
+    let bytes = elements.saturating_mul(x.dtype().size_bytes() as i64);
+    4 * thresholds.pack_reuse <= reads
+        && thresholds.large_bytes as i64 <= 2 * bytes
+        && is_scattered(x)
+        && !is_contiguous_along(x, reduced)
 }
 
 /// Returns whether the elements of an operand along these axes are adjacent, in order.
@@ -180,12 +201,18 @@ fn is_large_contraction(node: &UOp, thresholds: &Thresholds) -> bool {
     else {
         return false;
     };
-    let count = shape_of(product).iter().try_fold(1i64, |count, size| count.checked_mul(*size));
-    product.dtype().is_float() && count.is_some_and(|count| thresholds.pack_products <= count)
+    // A constant has no shape.
+    let shape = shape_of(product);
+    let count = shape.iter().try_fold(1i64, |count, size| count.checked_mul(*size));
+    let are_wide = product.src().iter().all(|factor| shape_of(factor) == shape);
+    product.dtype().is_float()
+        && are_wide
+        && count.is_some_and(|count| thresholds.pack_products <= count)
 }
 
 /// Returns the best packing of an operand of a large contraction: of one that is read often, or, if
-/// none is, of one with rows so short that the sums of lanes along them would cost more.
+/// none is, of one with rows so short that the sums of lanes along them would cost more. If none of
+/// these has panels, one that is read less often and is nowhere contiguous.
 fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> {
     let Arg::Reduce(_, axes) = reduction.arg() else { return None };
     let product = &reduction.src()[0];
@@ -193,7 +220,6 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
     let count: i64 = shape.iter().product();
     let reduced: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
     let output_axes = || (0..shape.len()).filter(|axis| !reduced.contains(axis));
-    let last = output_axes().rfind(|axis| shape[*axis] != 1);
     let outputs: i64 = output_axes().map(|axis| shape[axis]).product();
     let rows: i64 = reduced.iter().map(|axis| shape[*axis]).product();
     let mut best: Option<(i64, Contraction)> = None;
@@ -202,20 +228,28 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
     let reuse = |y: &UOp| -> i64 { invariant(y).iter().map(|axis| shape[*axis]).product() };
     let is_read_often = |y: &UOp| thresholds.pack_reuse <= reuse(y);
     let is_any_read_often = product.src().iter().any(is_read_often);
-    for (operand, y) in product.src().iter().enumerate() {
-        let x = &product.src()[1 - operand];
+    let is_short = |y: &UOp| 1 < reuse(y) && rows <= reuse(y).saturating_mul(SHORT_ROW);
+    let is_candidate = |y: &UOp| if is_any_read_often { is_read_often(y) } else { is_short(y) };
+    let candidates: SmallVec<[usize; 2]> =
+        (0..2).filter(|operand| is_candidate(&product.src()[*operand])).collect();
+    let is_compact = |y: &UOp| is_compact(y, &reduced, thresholds.pack_row_bytes);
+    if candidates.iter().any(|operand| is_compact(&product.src()[*operand])) {
+        return None;
+    }
+    let is_scattered = |y: &UOp| thresholds.pack_reuse <= 4 * reuse(y) && is_scattered(y);
+    let rest = (0..2)
+        .filter(|operand| !candidates.contains(operand) && is_scattered(&product.src()[*operand]));
+    let rest: SmallVec<[usize; 2]> = rest.collect();
+    for operand in candidates.iter().chain(&rest).copied() {
+        if best.is_some() && rest.contains(&operand) {
+            break;
+        }
+        let [y, x] = [&product.src()[operand], &product.src()[1 - operand]];
         let (invariant, reuse) = (invariant(y), reuse(y));
-        let is_short = 1 < reuse && rows <= reuse.saturating_mul(SHORT_ROW);
-        if !(if is_any_read_often { is_read_often(y) } else { is_short }) {
-            continue;
-        }
-        if is_compact(y, &reduced, thresholds.pack_row_bytes) {
-            return None;
-        }
         let is_packable = |axis: &usize| !invariant.contains(axis) && is_invariant(x, *axis);
         for axis in output_axes().filter(is_packable) {
             // Lanes along another axis than the last one are stored one by one.
-            let stores = if Some(axis) == last { 0 } else { outputs * SCATTERED_STORE };
+            let stores = outputs * store_cost(shape, &reduced, axis, thresholds);
             let is_contiguous = is_contiguous_along(y, &[axis]);
             for width in panel_widths(shape[axis], is_contiguous, rows) {
                 let padded = (width + LANES - 1) / LANES * LANES;
@@ -230,6 +264,29 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
         }
     }
     best.map(|(_, contraction)| contraction)
+}
+
+/// Returns the cost of storing an element, if lanes run along this axis of the output: 0 along the
+/// last one.
+fn store_cost(shape: &[i64], reduced: &[usize], axis: usize, thresholds: &Thresholds) -> i64 {
+    let after = (axis + 1..shape.len()).filter(|axis| !reduced.contains(axis));
+    let sizes: SmallVec<[i64; 8]> =
+        after.map(|axis| shape[axis]).filter(|size| *size != 1).collect();
+    let distance: i64 = sizes.iter().product();
+    match sizes.last() {
+        None => 0,
+        // Rows of a tile that are next to each other share the cache lines of their lanes.
+        Some(last) if *last < LANES / 2 && thresholds.pack_row_bytes <= 4 * distance => FAR_STORE,
+        Some(_) => SCATTERED_STORE,
+    }
+}
+
+/// Returns whether an operand has no axis along which many elements are adjacent.
+fn is_scattered(y: &UOp) -> bool {
+    let (_, tracker) = base_and_tracker(y);
+    let [view] = tracker.views() else { return false };
+    let mut axes = view.strides().iter().zip(view.shape());
+    !axes.any(|(stride, size)| stride.abs() == 1 && PANEL_WIDTH_MIN <= *size)
 }
 
 /// Returns the sizes that the innermost axis of panels may have: divisors of the size of an axis,

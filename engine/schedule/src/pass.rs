@@ -86,7 +86,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "share",
-        promise: "no rearranged result is computed in several kernels",
+        promise: "no rearranged result is in several kernels, unless it is larger than its inputs",
         run: |state, options| {
             if options.fuse {
                 let shared = realize::rearranged_in_several(&state.viewed, options);

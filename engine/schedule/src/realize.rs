@@ -59,6 +59,8 @@ pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
 
 /// Returns the views that several kernels would compute, each with its base, where the view is not
 /// strided along the axes of these kernels: each load then takes divisions, and is of one element.
+/// A view of more elements than any array that it loads is computed again, since a buffer of it
+/// could take any multiple of their memory.
 pub(crate) fn rearranged_in_several(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
     let chooser = chosen(viewed, options);
     let is_rearranged = |node: &&UOp| match (node.op(), node.arg()) {
@@ -69,6 +71,7 @@ pub(crate) fn rearranged_in_several(viewed: &Viewed, options: &Options) -> FxHas
                 && chooser.is_fused(base)
                 && chooser.chains[base].loads != 0
                 && chooser.kernels.get(node) == Some(&Kernels::Several)
+                && tracker.size() <= chooser.largest_load(base)
         }
         _ => false,
     };
@@ -135,7 +138,7 @@ pub(crate) fn is_computed(node: &UOp) -> bool {
 
 /// Returns the index of a reduction that adds up one element of each row, that at the index: in a
 /// kernel, it is a single load.
-fn index_of_gather(reduction: &UOp) -> Option<&UOp> {
+pub(crate) fn index_of_gather(reduction: &UOp) -> Option<&UOp> {
     let Arg::Reduce(Op::Add, axes) = reduction.arg() else { return None };
     let (Op::ReduceAxis, [axis], [choice]) = (reduction.op(), &axes[..], reduction.src()) else {
         return None;
@@ -399,6 +402,23 @@ impl Chooser {
             }
         }
         self.arrays_max < arrays
+    }
+
+    /// Returns the number of elements of the largest array that the chain of a node loads.
+    fn largest_load(&self, node: &UOp) -> i64 {
+        let (mut seen, mut pending) = (FxHashSet::default(), vec![node.clone()]);
+        let mut largest = 0;
+        while let Some(next) = pending.pop() {
+            if !seen.insert(next.clone()) {
+                continue;
+            }
+            if next.op() == Op::Buffer || self.realized.contains(&next) {
+                largest = largest.max(size_of(&next));
+            } else {
+                pending.extend(next.src().iter().cloned());
+            }
+        }
+        largest
     }
 
     /// Gives a buffer to that source of `node` whose chain has the greatest length. Returns whether

@@ -9,6 +9,7 @@
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Dims, Op, UOp};
 
+use crate::realize::index_of_gather;
 use crate::tuning::{GROUPS, GROUPS_MIN};
 use crate::views::base_and_tracker;
 use crate::{shape_of, size_of};
@@ -24,7 +25,8 @@ pub(crate) fn split(new: &UOp, thresholds: &Thresholds) -> Option<UOp> {
     let shape = shape_of(source);
     let outputs = size_of(new).max(1);
     let reduced = size_of(source) / outputs;
-    if reduced < thresholds.split_elements {
+    // A gather is one load, however long its table is.
+    if reduced < thresholds.split_elements || index_of_gather(new).is_some() {
         return None;
     }
     let axis = axes.iter().map(|axis| *axis as usize).max_by_key(|axis| shape[*axis])?;

@@ -22,6 +22,8 @@ pub(crate) const PANEL_WHOLE: std::ops::Range<i64> = 9..1024;
 pub(crate) const PANEL_ELEMENTS: i64 = 1 << 17;
 /// The cost of an element that is stored by itself, in terms of an element that is packed.
 pub(crate) const SCATTERED_STORE: i64 = 4;
+/// The same where the elements of lanes are so far apart that few of their cache lines stay.
+pub(crate) const FAR_STORE: i64 = 16;
 /// Most lanes of a vector of floats.
 pub(crate) const LANES: i64 = 16;
 /// Number of products of lanes that cost as much as an element that is packed.

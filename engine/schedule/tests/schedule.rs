@@ -689,20 +689,24 @@ fn places_that_are_adjacent_together_have_lanes() {
 
 #[test]
 fn an_operand_whose_panels_waste_lanes_is_not_packed() {
-    let panels = |width: i64| {
+    let panels = |width: i64, large_bytes: u64| {
         let full = [64, 4, width, 256];
         let places = permute(&f32s(&[256, width, 4]), &[2, 1, 0]);
         let places = expand(&reshape(&places, &[1, 4, width, 256]), &full);
         let weights = expand(&reshape(&f32s(&[64, 256]), &[64, 1, 1, 256]), &full);
         let sum = reduce(Op::Add, &binary(Op::Mul, &places, &weights), &[3]);
-        let items = schedule(&[sum], &PACKED).unwrap().items;
+        let thresholds = Thresholds { large_bytes, ..PACKED.thresholds };
+        let items = schedule(&[sum], &Options { thresholds, ..PACKED }).unwrap().items;
         items.iter().map(|item| item.buffers[0].size_elements()).collect::<Vec<_>>()
     };
     let weights = 64 * 256;
+    let large = Thresholds::USUAL.large_bytes;
     // 16 places fill a vector, and 15 almost; of 17, half of the lanes are wasted.
-    assert_eq!(panels(16), [16 * 4 * 256, 64 * 4 * 16]);
-    assert_eq!(panels(15), [15 * 4 * 256, 64 * 4 * 15]);
-    assert_eq!(panels(17), [weights, 64 * 4 * 17]);
+    assert_eq!(panels(16, large), [16 * 4 * 256, 64 * 4 * 16]);
+    assert_eq!(panels(15, large), [15 * 4 * 256, 64 * 4 * 15]);
+    assert_eq!(panels(17, large), [weights, 64 * 4 * 17]);
+    // Beside panels of the weights, rows of places that no cache holds are copied as well.
+    assert_eq!(panels(17, 128), [17 * 4 * 256, weights, 64 * 4 * 17]);
 }
 
 #[test]
@@ -785,12 +789,41 @@ fn reduction_of_a_size_without_divisors_is_split() {
 }
 
 #[test]
+fn gather_from_a_long_table_is_a_single_kernel() {
+    let options = Options { split: true, ..Options::default() };
+    // The sum over the last axis of the elements whose index is the counter of an axis.
+    let kernels = |size: i64, counted: usize| {
+        let full = [4, size];
+        let [mut counters, mut indices] = [[1, 1]; 2];
+        (counters[counted], indices[1 - counted]) = (full[counted], full[1 - counted]);
+        let counter = UOp::new(Op::Iota, DType::I32, [], Arg::Int(full[counted]));
+        let counter = expand(&reshape(&counter, &counters), &full);
+        let index = expand(&input(DType::I32, &indices), &full);
+        let value = expand(&f32s(&[1, size]), &full);
+        let is_elsewhere = binary(Op::CmpNe, &index, &counter);
+        let chosen = UOp::select(is_elsewhere, like(&value, 0), value);
+        schedule(&[reduce(Op::Add, &chosen, &[1])], &options).unwrap().items.len()
+    };
+    assert_eq!([65_536, 65_537].map(|size| kernels(size, 1)), [1, 1]);
+    // A sum of the elements of each of four classes loads them all.
+    assert_eq!(kernels(65_536, 0), 2);
+}
+
+#[test]
 fn rearranged_result_of_several_kernels_is_computed_once() {
     let x = add(&f32s(&[4, 6]), 1);
     let turned = reshape(&permute(&x, &[1, 0]), &[4, 6]);
     let sums = [reduce(Op::Add, &turned, &[1]), reduce(Op::Max, &turned, &[0])];
     check("two reductions", &sums, 3);
     check("one of them", &sums[..1], 1);
+    // The products of two vectors are more than a buffer holds.
+    let (rows, columns) = (70_000, 70_001);
+    let repeated = |shape: &[i64]| expand(&f32s(shape), &[rows, columns]);
+    let products = binary(Op::Mul, &repeated(&[rows, 1]), &repeated(&[1, columns]));
+    let turned = reshape(&permute(&products, &[1, 0]), &[rows / 2, 2 * columns]);
+    let sums = [reduce(Op::Add, &turned, &[0]), reduce(Op::Max, &turned, &[1])];
+    let items = schedule(&sums, &Options::default()).unwrap().items;
+    assert!(items.iter().all(|item| item.buffers[0].size_elements() <= 2 * columns));
 }
 
 #[test]

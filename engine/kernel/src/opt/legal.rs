@@ -6,7 +6,7 @@ use gradiff_rewrite::Mode;
 use super::limits::{at_most, fits, groups_of};
 use super::loop_info::{Loop, array_count};
 use super::loops::{Loops, loops};
-use super::tuning::{STORES_MAX, THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
+use super::tuning::{PARTS_PER_THREAD, STORES_MAX, THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
 use super::{Opt, OptOp, Setting, stage, tensor_cores};
 use crate::Error;
 
@@ -176,7 +176,7 @@ fn check_threads(
         "two threads would store the same element".to_owned()
     })?;
     ensure(!loops.has(AxisKind::Thread), || "the kernel already has threads".to_owned())?;
-    at_most(THREADS_MAX, 1, amount)
+    at_most(THREADS_MAX.max(setting.target.threads.saturating_mul(PARTS_PER_THREAD)), 1, amount)
 }
 
 fn check_unroll(

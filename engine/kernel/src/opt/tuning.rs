@@ -13,8 +13,10 @@ pub(crate) const UOPS_MAX: i64 = 1 << 13;
 /// Most uops after a drawn opt, so that tests compile many kernels; one draw in eight may exceed
 /// it.
 pub(crate) const DRAWN_UOPS_MAX: i64 = 1 << 10;
-/// Most CPU threads of a kernel: a machine's cores, beyond which each only costs its start.
+/// Most parts of a kernel for CPU threads on machines of few cores: each part costs its start.
 pub(crate) const THREADS_MAX: i64 = 64;
+/// Most parts for each core, on machines of many: no core waits long for the last one.
+pub(crate) const PARTS_PER_THREAD: i64 = 8;
 
 /// Most stores of a kernel whose loops are cut: each has a copy of what it computes.
 pub(crate) const STORES_MAX: usize = 8;
@@ -119,6 +121,9 @@ pub(crate) const TRANSPOSED_STRIDE_MAX: i64 = 4;
 pub(crate) const CUTS_MAX: usize = 3;
 /// Fewest iterations of the longest part of a loop that is cut: a vector.
 pub(crate) const CUT_PART_MIN: i64 = 4;
+/// Shortest row that has a loop of its own, so that threads divide the rows, where a cut would leave
+/// no loop for them: a vector of floats.
+pub(crate) const MASKED_ROW_MIN: i64 = 16;
 /// Fewest lanes of vectors the last of which repeats elements: fewer save too little.
 pub(crate) const SHIFTED_LANES_MIN: i64 = 4;
 /// Most iterations of a loop with shifted blocks, in terms of those without, as a fraction.

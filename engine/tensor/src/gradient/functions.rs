@@ -9,7 +9,7 @@ use super::buffered::buffered;
 use super::shares::{divided, shared};
 use crate::error::invalid;
 use crate::methods::activation::{gelu_argument, gelu_slope};
-use crate::methods::windows::{CONVOLUTION, Steps};
+use crate::methods::windows::{CONVOLUTION, Pooling, Steps};
 use crate::parameters::COMPUTED;
 use crate::{Error, Tensor};
 
@@ -66,13 +66,26 @@ impl Call<'_> {
         }
     }
 
+    /// The numbers from the source of this number on.
+    fn numbers(&self, first: usize) -> Option<Vec<i64>> {
+        (first..self.node.src().len() - 1).map(|number| self.number(number)).collect()
+    }
+
+    /// The numbers of pooling, whose value and source have the shapes of one.
+    fn pooling(&self) -> Result<Pooling, Error> {
+        let (image, value) = (self.source(0), self.value());
+        let numbers = self.numbers(1);
+        match numbers.and_then(|n| Pooling::of_sources(&n, image.shape(), value.shape())) {
+            Some(pooling) => Ok(pooling),
+            None => invalid(format!("{:?}: its sources are not those of pooling", self.node)),
+        }
+    }
+
     /// The numbers of a convolution, whose value and sources have the shapes of one.
     fn steps(&self) -> Result<Steps, Error> {
         let (image, weight) = (self.source(0), self.source(1));
         let axes = weight.rank().saturating_sub(2);
-        let count = self.node.src().len() - 1;
-        let numbers: Option<Vec<i64>> = (2..count).map(|number| self.number(number)).collect();
-        let steps = match numbers.as_deref() {
+        let steps = match self.numbers(2).as_deref() {
             Some([groups, rest @ ..]) if rest.len() == 2 * axes => Some(Steps {
                 groups: *groups,
                 stride: rest[..axes].to_vec(),
@@ -125,7 +138,7 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
 }
 
 /// The rows.
-const ROWS: [Row; 47] = {
+const ROWS: [Row; 50] = {
     use Row::{Call, List, Unary};
     [
         Unary("abs", |x, _| x.sign()),
@@ -240,6 +253,10 @@ const ROWS: [Row; 47] = {
             let zeros = Tensor::zeros(g.dtype(), x.shape())?;
             call.each(&[&|| zeros.scatter_add(&index, g, axis)])
         }),
+        Call("sums_by_index", 3, |call, g| {
+            let (index, axis) = (call.source(1), call.axis(2)?);
+            call.each(&[&|| g.gather(axis, &index)])
+        }),
         Call("masked_select", 3, |call, g| {
             let (mask, axis) = (call.source(1), call.axis(2)?);
             call.each(&[&|| {
@@ -247,6 +264,15 @@ const ROWS: [Row; 47] = {
                 let after = g.rank() - 1 - axis as usize;
                 shared(&mask.reshape(&[mask.shape(), &vec![1; after]].concat())?, &spread)
             }])
+        }),
+        List("max_pool", 1, |call, g| {
+            let (call, pooling) = (call.buffered(&[0]), call.pooling()?);
+            let (x, value) = (call.source(0), call.value());
+            call.each(&[&|| x.gradient_of_largest(&value, g, &pooling)])
+        }),
+        List("sum_pool", 1, |call, g| {
+            let (x, pooling) = (call.source(0), call.pooling()?);
+            call.each(&[&|| g.gradient_of_sums(&x, &pooling)])
         }),
         Call("max_of_windows", 3, |call, g| {
             let call = call.buffered(&[2]);

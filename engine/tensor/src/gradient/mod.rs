@@ -11,6 +11,8 @@ mod functions;
 mod ops;
 mod shares;
 
+pub(crate) use shares::{divided, shared};
+
 use gradiff_graph::{Arg, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -1,7 +1,8 @@
 //! Methods with indices: masks that compare them with the positions along an axis.
 
-use gradiff_graph::{Constant, DType, Op};
+use gradiff_graph::{Constant, DType};
 
+use super::sums_by_index::positions_named;
 use crate::axes::resolve_axis;
 use crate::error::invalid;
 use crate::methods::movement::zero;
@@ -106,10 +107,9 @@ impl Tensor {
         if self.dtype() == DType::Bool {
             return invalid("scatter_add of bool: it takes integers and floats");
         }
-        let hits = self.hits("scatter_add", index, src, axis)?;
-        let wide = self.dtype().accumulator();
-        let added = hits.sources(src, zero(self.dtype()))?.cast(wide)?.sum(-1)?;
-        self.cast(wide)?.add(&added)?.cast(self.dtype())
+        let axis = self.hits("scatter_add", index, src, axis)?.axis;
+        let added = src.sums_by_index(index, axis, self.shape()[axis])?;
+        self.cast(added.dtype())?.add(&added)?.cast(self.dtype())
     }
 
     /// Returns the largest of `self` and the elements of `src` whose `index` names the position
@@ -182,7 +182,7 @@ impl Tensor {
             |identity: Scalar| is_kept.where_(&self.cast(wide)?, &Tensor::scalar(wide, identity)?);
         match reduce {
             Scattered::Sum => {
-                let added = hits.sources(src, zero(dtype))?.cast(wide)?.sum(-1)?;
+                let added = src.sums_by_index(index, hits.axis, self.shape()[hits.axis])?;
                 kept(zero(wide))?.add(&added)?.cast(dtype)
             }
             Scattered::Prod => {
@@ -190,7 +190,7 @@ impl Tensor {
                 kept(Scalar::Int(1))?.mul(&product)?.cast(dtype)
             }
             Scattered::Mean => {
-                let added = hits.sources(src, zero(dtype))?.cast(wide)?.sum(-1)?;
+                let added = src.sums_by_index(index, hits.axis, self.shape()[hits.axis])?;
                 let count = hits.mask.cast(wide)?.sum(-1)?.add(&is_kept.cast(wide)?)?;
                 kept(zero(wide))?.add(&added)?.div(&count)?.cast(dtype)
             }
@@ -234,11 +234,7 @@ impl Tensor {
                  source, whose dtype must be equal"
             ));
         }
-        let mut shape = vec![1; self.rank() + 1];
-        shape[axis] = self.shape()[axis];
-        let position = Tensor::arange(DType::I64, 0, 1, shape[axis])?.reshape(&shape)?;
-        let number = moved_last(index, axis)?.cast(DType::I64)?;
-        Ok(Hits { axis, mask: number.combined(Op::CmpNe, &position)?.not()? })
+        Ok(Hits { axis, mask: positions_named(index, axis, self.shape()[axis])? })
     }
 }
 
@@ -275,7 +271,7 @@ impl Hits {
 }
 
 /// Moves an axis behind the last; an axis of size 1 takes its number.
-fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
+pub(super) fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
     x.unsqueeze(-1)?.transpose(axis as i64, -1)
 }
 

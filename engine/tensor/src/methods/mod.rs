@@ -16,10 +16,12 @@ mod losses;
 mod matrices;
 pub(crate) mod movement;
 mod ordering;
+mod pooling_gradient;
 mod rearrange;
 mod reduction;
 mod selection;
 mod softmax;
+mod sums_by_index;
 pub(crate) mod windows;
 
 pub use indexing::Scattered;

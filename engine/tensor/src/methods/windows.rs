@@ -175,21 +175,36 @@ impl Pool {
 
 /// A window along an axis whose size includes the padding.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
+pub(super) struct Extent {
     size: i64,
-    kernel: i64,
-    stride: i64,
-    dilation: i64,
+    pub(super) kernel: i64,
+    pub(super) stride: i64,
+    pub(super) dilation: i64,
     /// The number of windows.
-    count: i64,
+    pub(super) count: i64,
 }
 
-/// Returns the number of phases of an axis of a transposed convolution: results that are `stride`
-/// elements apart are sums of a phase's elements of the kernel, and no others. `None` if the phases
-/// have different numbers of elements.
-fn phases(kernel: i64, stride: i64, dilation: i64) -> Option<i64> {
-    let are_equal = 1 < stride && dilation == 1 && (kernel < stride || kernel % stride == 0);
-    (are_equal && 0 < kernel).then(|| kernel.min(stride))
+/// Phases of an axis of a transposed convolution that have as many elements of the kernel each.
+/// Results that are a stride apart are sums of elements of a phase, which are a stride apart, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Phases {
+    first: i64,
+    count: i64,
+    /// The number of elements of each phase.
+    elements: i64,
+}
+
+impl Phases {
+    /// Divides a kernel into phases; `None` if it has none.
+    fn of(kernel: i64, stride: i64, dilation: i64) -> Option<Vec<Phases>> {
+        if stride == 1 || dilation != 1 || kernel == 0 {
+            return None;
+        }
+        let (fewer, longer) = (kernel / stride, kernel % stride);
+        let longer = Phases { first: 0, count: longer, elements: fewer + 1 };
+        let rest = Phases { first: longer.count, count: stride - longer.count, elements: fewer };
+        Some([longer, rest].into_iter().filter(|part| 0 < part.count * part.elements).collect())
+    }
 }
 
 impl Extent {
@@ -199,7 +214,7 @@ impl Extent {
     }
 
     /// The whole windows within an axis of this size.
-    fn within(size: i64, kernel: i64, stride: i64, dilation: i64) -> Option<Extent> {
+    pub(super) fn within(size: i64, kernel: i64, stride: i64, dilation: i64) -> Option<Extent> {
         let rest = size.checked_sub(Extent::reach(kernel, dilation)?)?;
         let is_whole = 0 <= rest && 0 < size && 0 < kernel;
         // Elements of a window are apart only if there are several.
@@ -366,32 +381,30 @@ impl Tensor {
         let mut merged = vec![outputs, shape[0] / groups];
         merged.extend(&shape[2..]);
         let weights = weight.reshape(&split)?.permuted(&order).reshape(&merged)?;
-        let phases: Vec<Option<i64>> =
-            (0..axes).map(|axis| phases(shape[2 + axis], stride[axis], dilation[axis])).collect();
-        let parts = weights.divided_into_phases(&phases)?;
+        // Few products, or sums of few, are not worth several kernels.
+        let products = weights.size_elements().saturating_mul(self.shape()[2..].iter().product());
+        let is_worth = DIVIDED_PRODUCTS <= products && DIVIDED_CHANNELS <= weights.shape()[1];
+        let most = if is_worth { 2 } else { 1 };
+        let phases = |axis: usize| {
+            let phases = Phases::of(shape[2 + axis], stride[axis], dilation[axis]);
+            phases.filter(|parts| parts.len() <= most)
+        };
+        let phases: Vec<Option<Vec<Phases>>> = (0..axes).map(phases).collect();
         // Elements of an axis without phases have zeros between them, and so many around, or are so
         // many less, that the windows end as stated.
-        let between: Vec<i64> = phases
-            .iter()
-            .zip(&stride)
-            .map(|(phases, stride)| phases.map_or(*stride, |_| 1))
-            .collect();
-        let mut image = self.spread(&between)?;
-        for axis in 0..axes {
-            let reach = Extent::reach(parts.shape()[2 + axis], dilation[axis]);
-            let reach = reach.ok_or_else(too_large)? - 1;
-            let (before, after) = match phases[axis] {
-                None => (padding[axis].0, padding[axis].1.saturating_sub(added[axis])),
-                Some(_) => (0, 0),
-            };
+        let is_divided = |axis: usize| phases[axis].is_some();
+        let between = (0..axes).map(|axis| if is_divided(axis) { 1 } else { stride[axis] });
+        let mut image = self.spread(&between.collect::<Vec<i64>>())?;
+        for axis in (0..axes).filter(|axis| !is_divided(*axis)) {
+            let reach = Extent::reach(shape[2 + axis], dilation[axis]).ok_or_else(too_large)? - 1;
+            let (before, after) = (padding[axis].0, padding[axis].1.saturating_sub(added[axis]));
             let [before, after] = [before, after].map(|padding| reach.saturating_sub(padding));
             image = image.resized(2 + axis, before, after)?;
         }
-        let space: Vec<usize> = (2..2 + axes).collect();
         let steps = Steps { groups, stride: vec![1; axes], dilation };
-        let sums = image.convolution(name, &parts.flipped(&space), &steps)?;
+        let sums = image.convolution_of_phases(&weights, &phases, &stride, &steps)?;
         let mut result = sums.with_phases_in_turns(&phases, &stride)?;
-        for axis in (0..axes).filter(|axis| phases[*axis].is_some()) {
+        for axis in (0..axes).filter(|axis| is_divided(*axis)) {
             let last = (self.shape()[2 + axis] - 1).checked_mul(stride[axis]);
             let end =
                 last.and_then(|last| last.checked_add(shape[2 + axis])).ok_or_else(too_large)?;
@@ -510,6 +523,11 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Ok((value, windows));
         }
+        if pooling.has_few_terms(self.shape()) {
+            let numbers = pooling.sources()?;
+            let sources: Vec<&Tensor> = [self].into_iter().chain(&numbers).collect();
+            return Ok((value.as_function("max_pool", &sources), windows));
+        }
         let inside = Tensor::full(DType::Bool, self.shape(), true)?;
         let inside = inside.pooled_windows(name, pooling, Scalar::Bool(false))?;
         Ok((value.as_function("max_of_windows", &[&windows, &inside, self]), windows))
@@ -533,7 +551,12 @@ impl Tensor {
                 windows.reduced_windows(pooling.kernel.len(), |x, axes| x.sum_kept(axes))
             };
             let padded = x.padded_last(&pooling.padding, Scalar::Int(0))?;
-            let total = sums(&padded)?;
+            let mut total = sums(&padded)?;
+            if pooling.has_few_terms(x.shape()) {
+                let numbers = pooling.sources()?;
+                let sources: Vec<&Tensor> = [x].into_iter().chain(&numbers).collect();
+                total = total.as_function("sum_pool", &sources);
+            }
             let is_partial = pooling.beyond.iter().any(|beyond| 0 < *beyond);
             if options.count_include_pad && !is_partial {
                 return total.div(pooling.kernel.iter().product::<i64>());
@@ -596,54 +619,112 @@ impl Tensor {
         self.shrink(&ranges)?.padded_last(&pads, value)
     }
 
-    /// Divides the axes of a kernel [k, c, ..] that have phases into these: element
-    /// `i * phases + phase` of an axis becomes element `i` of a further output,
-    /// [k * phases, c, ..].
-    fn divided_into_phases(&self, phases: &[Option<i64>]) -> Result<Tensor, Error> {
-        let (shape, axes) = (self.shape(), phases.len());
-        let mut split = shape[..2].to_vec();
-        for (size, phases) in shape[2..].iter().zip(phases) {
-            let phases = phases.unwrap_or(1);
-            split.extend([size / phases, phases]);
+    /// The sums of the phases of a transposed convolution with weights [k, c / groups, ..]:
+    /// [n, k, phases of each axis, ..], with zeros at the end where others have more sums.
+    fn convolution_of_phases(
+        &self,
+        weights: &Tensor,
+        phases: &[Option<Vec<Phases>>],
+        stride: &[i64],
+        steps: &Steps,
+    ) -> Result<Tensor, Error> {
+        let axes = phases.len();
+        let Some(axis) = (0..axes).find(|axis| phases[*axis].as_ref().is_some_and(|p| 1 < p.len()))
+        else {
+            let single = |parts: &Option<Vec<Phases>>| parts.as_ref().map(|parts| parts[0]);
+            let phases: Vec<Option<Phases>> = phases.iter().map(single).collect();
+            return self.convolution_of_equal_phases(weights, &phases, stride, steps);
+        };
+        let mut found = Vec::new();
+        for part in phases[axis].iter().flatten() {
+            let mut chosen = phases.to_vec();
+            chosen[axis] = Some(vec![*part]);
+            found.push(self.convolution_of_phases(weights, &chosen, stride, steps)?);
+        }
+        let size = |x: &Tensor| x.shape()[2 + axes + axis];
+        let longest = found.iter().map(size).max().unwrap_or(0);
+        let ended = |x: &Tensor| x.resized(2 + axes + axis, 0, longest - size(x));
+        let found: Vec<Tensor> = found.iter().map(ended).collect::<Result<_, _>>()?;
+        Tensor::cat(&found.iter().collect::<Vec<_>>(), 2 + axis as i64)
+    }
+
+    /// The sums of phases that have as many elements along an axis each.
+    fn convolution_of_equal_phases(
+        &self,
+        weights: &Tensor,
+        phases: &[Option<Phases>],
+        stride: &[i64],
+        steps: &Steps,
+    ) -> Result<Tensor, Error> {
+        let parts = weights.divided_into_phases(phases, stride)?;
+        let mut image = self.clone();
+        for (axis, phases) in phases.iter().enumerate() {
+            if let Some(Phases { elements, .. }) = phases {
+                image = image.resized(2 + axis, elements - 1, elements - 1)?;
+            }
+        }
+        let space: Vec<usize> = (2..2 + phases.len()).collect();
+        let sums = image.convolution("conv_transpose2d", &parts.flipped(&space), steps)?;
+        let shape = sums.shape();
+        let counts = phases.iter().map(|phases| phases.map_or(1, |phases| phases.count));
+        let outputs = weights.shape()[0];
+        let split: Vec<i64> =
+            [shape[0], outputs].into_iter().chain(counts).chain(shape[2..].to_vec()).collect();
+        sums.reshape(&split)
+    }
+
+    /// Takes the phases of the axes of a kernel [k, c, ..]: element `i * stride + phase` of an axis
+    /// becomes element `i` of a further output, [k * phases, c, ..].
+    fn divided_into_phases(
+        &self,
+        phases: &[Option<Phases>],
+        stride: &[i64],
+    ) -> Result<Tensor, Error> {
+        let axes = phases.len();
+        let mut parts = self.clone();
+        for (axis, phases) in phases.iter().enumerate() {
+            let at = 2 + 2 * axis;
+            let Some(Phases { first, count, elements }) = *phases else {
+                parts = parts.unsqueeze(at as i64 + 1)?;
+                continue;
+            };
+            let size = parts.shape()[at];
+            let mut split = parts.shape().to_vec();
+            split.splice(at..=at, [elements, stride[axis]]);
+            let rows = parts.resized(at, 0, elements * stride[axis] - size)?.reshape(&split)?;
+            parts = rows.range(at + 1, first, first + count)?;
         }
         let mut order = vec![0];
         order.extend((0..axes).map(|axis| 3 + 2 * axis));
         order.push(1);
         order.extend((0..axes).map(|axis| 2 + 2 * axis));
-        let outputs = phases.iter().fold(shape[0], |outputs, phases| outputs * phases.unwrap_or(1));
+        let shape = parts.shape();
+        let outputs = (0..axes).fold(shape[0], |outputs, axis| outputs * shape[3 + 2 * axis]);
         let mut merged = vec![outputs, shape[1]];
-        merged.extend((0..axes).map(|axis| split[2 + 2 * axis]));
-        self.reshape(&split)?.permuted(&order).reshape(&merged)
+        merged.extend((0..axes).map(|axis| shape[2 + 2 * axis]));
+        parts.permuted(&order).reshape(&merged)
     }
 
-    /// Undoes [`divided_into_phases`](Tensor::divided_into_phases) in images [n, k * phases, ..]:
-    /// elements of the phases take turns along their axes, and zeros follow if there are fewer of
-    /// them than the stride.
+    /// Makes images of sums [n, k, phases of each axis, ..]: elements of the phases take turns
+    /// along their axes, and zeros follow if there are fewer of them than the stride.
     fn with_phases_in_turns(
         &self,
-        phases: &[Option<i64>],
+        phases: &[Option<Vec<Phases>>],
         stride: &[i64],
     ) -> Result<Tensor, Error> {
         let (shape, axes) = (self.shape(), phases.len());
-        let sizes = phases.iter().map(|phases| phases.unwrap_or(1));
-        let outputs = shape[1] / sizes.clone().product::<i64>();
-        let split: Vec<i64> = [shape[0], outputs]
-            .into_iter()
-            .chain(sizes)
-            .chain(shape[2..].iter().copied())
-            .collect();
         let mut order = vec![0, 1];
         order.extend((0..axes).flat_map(|axis| [2 + axes + axis, 2 + axis]));
-        let (mut pads, mut merged) = (vec![(0, 0); 2], vec![shape[0], outputs]);
+        let (mut pads, mut merged) = (vec![(0, 0); 2], shape[..2].to_vec());
         for axis in 0..axes {
-            let step = phases[axis].map_or(1, |_| stride[axis]);
-            pads.extend([(0, 0), (0, step - phases[axis].unwrap_or(1))]);
-            let Some(total) = shape[2 + axis].checked_mul(step) else {
+            let step = phases[axis].as_ref().map_or(1, |_| stride[axis]);
+            pads.extend([(0, 0), (0, step - shape[2 + axis])]);
+            let Some(total) = shape[2 + axes + axis].checked_mul(step) else {
                 return invalid(format!("conv_transpose2d to {shape:?}: the stride is too large"));
             };
             merged.push(total);
         }
-        self.reshape(&split)?.permuted(&order).pad(&pads, self.zero())?.reshape(&merged)
+        self.permuted(&order).pad(&pads, self.zero())?.reshape(&merged)
     }
 
     /// Adds zeros before and after an axis; negative numbers remove elements.
@@ -866,7 +947,7 @@ impl Tensor {
     }
 
     /// The windows of a tensor that is padded with `value`.
-    fn pooled_windows(
+    pub(super) fn pooled_windows(
         &self,
         method: &str,
         pooling: &Pooling,
@@ -877,7 +958,7 @@ impl Tensor {
     }
 
     /// Reduces the last axes, those of a window, and removes them.
-    fn reduced_windows(
+    pub(super) fn reduced_windows(
         &self,
         axes: usize,
         reduce: impl Fn(&Tensor, &[usize]) -> Result<Tensor, Error>,
@@ -937,6 +1018,12 @@ impl Tensor {
     }
 }
 
+/// Number of products of a transposed convolution from which on phases with different numbers of
+/// elements have kernels of their own.
+const DIVIDED_PRODUCTS: i64 = 1 << 18;
+/// The same of the channels of a group.
+const DIVIDED_CHANNELS: i64 = 8;
+
 /// The function of a convolution. Its sources are the image, the weights, and the numbers of its
 /// [`Steps`].
 pub(crate) const CONVOLUTION: &str = "convolution";
@@ -971,14 +1058,14 @@ impl Steps {
 }
 
 /// The resolved options of pooling, for each axis.
-struct Pooling {
-    kernel: Vec<i64>,
-    stride: Vec<i64>,
-    dilation: Vec<i64>,
-    padding: Vec<(i64, i64)>,
+pub(crate) struct Pooling {
+    pub(super) kernel: Vec<i64>,
+    pub(super) stride: Vec<i64>,
+    pub(super) dilation: Vec<i64>,
+    pub(super) padding: Vec<(i64, i64)>,
     /// The number of elements that the last window reaches beyond the padding; negative if it ends
     /// before, so that no window is in what follows.
-    beyond: Vec<i64>,
+    pub(super) beyond: Vec<i64>,
 }
 
 /// Division that rounds up.

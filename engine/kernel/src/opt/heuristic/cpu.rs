@@ -4,23 +4,24 @@
 
 use std::cmp::Reverse;
 
-use gradiff_graph::{AxisKind, UOp};
+use gradiff_graph::{AxisKind, Op, UOp};
 
 use super::access::{Access, Accesses, best_lane_loop, lane_cost, lanes};
 use super::cuts::cut_at_gates;
 use super::optimizer::Optimizer;
 use super::transposes::block_transposed;
 use crate::Error;
+use crate::free::Free;
 use crate::opt::legal::padded_size;
 use crate::opt::tuning::{
-    ACCUMULATORS, NEARER_ROWS_MAX, ROWS_MAX, SCALAR_STORE_VECTORS_MAX, SHIFTED_MAX, UPCAST_MAX,
-    WINDOW_MAX, WINDOWS_MAX, WINDOWS_OF_ROWS_MAX,
+    ACCUMULATORS, NEARER_ROWS_MAX, PARTS_PER_THREAD, ROWS_MAX, SCALAR_STORE_VECTORS_MAX,
+    SHIFTED_MAX, UPCAST_MAX, WINDOW_MAX, WINDOWS_MAX, WINDOWS_OF_ROWS_MAX,
 };
 use crate::opt::{Loop, Loops, OptOp, Setting};
 
 /// Chooses the opts for a CPU with vectors.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
-    let threads = threads(optimizer);
+    let threads = threads(optimizer)?;
     cut_at_gates(optimizer)?;
     if !block_transposed(optimizer)? {
         vectorize(optimizer, threads)?;
@@ -29,15 +30,37 @@ pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
 }
 
 /// Returns the number of threads that the kernel is worth.
-fn threads(optimizer: &Optimizer<'_>) -> i64 {
+fn threads(optimizer: &Optimizer<'_>) -> Result<i64, Error> {
     let target = optimizer.setting.target;
-    let sizes = optimizer.loops.list.iter().map(|info| info.size);
-    let is_long = target.thresholds.thread_iterations <= sizes.fold(1, i64::saturating_mul);
-    if is_long { target.threads } else { 1 }
+    let is_long =
+        1 < target.threads && target.thresholds.thread_iterations <= iterations(optimizer)?;
+    Ok(if is_long { target.threads } else { 1 })
+}
+
+/// Returns the number of iterations of all loop nests of stores and reductions. Those of a nest
+/// that is a part of another count there.
+fn iterations(optimizer: &Optimizer<'_>) -> Result<i64, Error> {
+    let free = Free::of(&optimizer.root)?;
+    let loops_of = |node: &UOp| match node.op() {
+        Op::Store => Some(free.of_node(node)),
+        Op::Reduce => Some(free.of_node(node) | free.of_loops(node)),
+        _ => None,
+    };
+    let mut nests: Vec<u64> = free.nodes.iter().filter_map(loops_of).collect();
+    nests.sort_unstable();
+    nests.dedup();
+    let is_part = |nest: u64| nests.iter().any(|wider| *wider != nest && *wider & nest == nest);
+    let size = |nest: u64| {
+        let inside = optimizer.loops.list.iter().filter(|info| info.bit & nest != 0);
+        inside.map(|info| info.size).fold(1, i64::saturating_mul)
+    };
+    let whole = nests.iter().copied().filter(|nest| !is_part(*nest));
+    Ok(whole.map(size).fold(0, i64::saturating_add))
 }
 
 /// Divides an output loop among threads: the outermost one for which that is legal, and in which
 /// all reductions are, as each thread would repeat those outside of it; else the outermost of any.
+/// If the threads cannot have equal parts, they get others.
 fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     let list = &optimizer.loops.list;
     let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
@@ -46,8 +69,8 @@ fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(
     let (repeating, whole): (Vec<&Loop>, Vec<&Loop>) =
         list.iter().filter(is_plain).partition(|info| repeats(info));
     // As many blocks as threads, or so many that no thread waits long for the others.
-    let amounts: Vec<i64> =
-        std::iter::once(threads).chain((4 * threads..=8 * threads).rev()).collect();
+    let many = (4 * threads..=PARTS_PER_THREAD * threads).rev();
+    let amounts: Vec<i64> = std::iter::once(threads).chain(many).collect();
     let numbers = |loops: Vec<&Loop>| -> Vec<i64> {
         loops.into_iter().map(|info| info.axis.number).collect()
     };
@@ -62,12 +85,40 @@ fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(
             return Ok(());
         }
     }
-    for number in repeating {
-        if optimizer.add_first_legal(OptOp::Thread, number, &amounts)?.is_some() {
-            break;
+    for number in &repeating {
+        if optimizer.add_first_legal(OptOp::Thread, *number, &amounts)?.is_some() {
+            return Ok(());
         }
     }
+    if !divide_unevenly(optimizer, &whole, threads)? {
+        divide_unevenly(optimizer, &repeating, threads)?;
+    }
     Ok(())
+}
+
+/// Divides one of these loops into parts of which some threads get more than others, or none, so
+/// that the busiest thread has as little to do as possible. Returns whether that is legal.
+fn divide_unevenly(
+    optimizer: &mut Optimizer<'_>,
+    numbers: &[i64],
+    threads: i64,
+) -> Result<bool, Error> {
+    let mut choices: Vec<(i64, i64)> = Vec::new();
+    for number in numbers {
+        let Some(index) = optimizer.index_of(*number) else { continue };
+        let size = optimizer.loops.list[index].size;
+        let divisors = (2..4 * threads).filter(|parts| size % parts == 0);
+        choices.extend(divisors.map(|parts| (*number, parts)));
+    }
+    // The number of parts that the busiest thread gets of so many.
+    let busiest = |parts: i64| padded_size(parts, threads) / threads;
+    choices.sort_by(|(_, x), (_, y)| (busiest(*x) * y).cmp(&(busiest(*y) * x)));
+    for (number, parts) in choices {
+        if optimizer.add(OptOp::Thread, number, parts)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Divides a loop among threads that has no multiple of as many iterations: its last block is

@@ -3,20 +3,26 @@
 use gradiff_graph::{AxisKind, Op, UOp};
 use rustc_hash::FxHashSet;
 
-use super::access::{Accesses, best_lane_loop};
+use super::access::{Access, Accesses, best_lane_loop};
 use super::optimizer::Optimizer;
 use crate::Error;
 use crate::opt::tuning::{CUT_PART_MIN, CUTS_MAX};
 use crate::opt::{Loop, OptOp};
 
-/// Cuts the loop along which stores are contiguous, if gates depend on it and no other loop is
-/// better for lanes.
+/// Cuts the loop along which stores are contiguous, or two elements apart and interleaved, if gates
+/// depend on it and no other loop is better for lanes.
 pub(super) fn cut_at_gates(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
     let accesses = Accesses::of(&optimizer.root)?;
     let best = best_lane_loop(optimizer, &accesses).map(|index| &optimizer.loops.list[index]);
     let is_gated = |info: &Loop| accesses.list.iter().any(|access| access.is_gated(&info.range));
+    let may_interleave = optimizer.setting.target.vectors.may_interleave();
+    let is_vector = |access: &Access, info: &Loop| {
+        let mut between = optimizer.loops.list.iter().filter(|_| may_interleave);
+        access.stride(&info.range) == Some(1)
+            || between.any(|between| access.is_interleaved(&info.range, between))
+    };
     let is_contiguous = |info: &Loop| {
-        accesses.list.iter().any(|access| access.is_store && access.stride(&info.range) == Some(1))
+        accesses.list.iter().any(|access| access.is_store && is_vector(access, info))
     };
     let is_cut = |info: &&Loop| {
         info.axis.kind == AxisKind::Loop
@@ -26,7 +32,8 @@ pub(super) fn cut_at_gates(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
             && is_gated(info)
             && best.is_none_or(|best| best.range == info.range)
     };
-    let Some(info) = optimizer.loops.list.iter().find(is_cut).cloned() else { return Ok(()) };
+    let cut = optimizer.loops.list.iter().filter(is_cut).max_by_key(|info| info.size);
+    let Some(info) = cut.cloned() else { return Ok(()) };
     let points = points(&optimizer.root, &info);
     let ends = points.iter().copied().chain([info.size]);
     let starts = [0].into_iter().chain(points.iter().copied());
