@@ -2,7 +2,7 @@
 
 use gradiff_graph::{Constant, DType};
 
-use super::sums_by_index::positions_named;
+use super::sums_by_index::{moved_last, positions_named};
 use crate::axes::resolve_axis;
 use crate::error::invalid;
 use crate::methods::movement::zero;
@@ -268,11 +268,6 @@ impl Hits {
         let identity = Tensor::scalar(src.dtype(), identity)?;
         self.mask.where_(&moved_last(src, self.axis)?, &identity)
     }
-}
-
-/// Moves an axis behind the last; an axis of size 1 takes its number.
-pub(super) fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
-    x.unsqueeze(-1)?.transpose(axis as i64, -1)
 }
 
 /// The smallest value of a dtype: false, the most negative integer, -inf.

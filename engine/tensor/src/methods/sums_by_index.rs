@@ -2,7 +2,6 @@
 
 use gradiff_graph::{DType, Op};
 
-use super::indexing::moved_last;
 use crate::methods::movement::zero;
 use crate::{Error, Scalar, Tensor};
 
@@ -106,4 +105,9 @@ pub(super) fn positions_named(index: &Tensor, axis: usize, size: i64) -> Result<
 fn numbers_of_positions(index: &Tensor, size: i64) -> Result<Tensor, Error> {
     let numbers = index.cast(DType::I64)?.clamp(-1, size)?;
     if size <= i64::from(i32::MAX) { numbers.cast(DType::I32) } else { Ok(numbers) }
+}
+
+/// Moves an axis behind the last; an axis of size 1 takes its number.
+pub(super) fn moved_last(x: &Tensor, axis: usize) -> Result<Tensor, Error> {
+    x.unsqueeze(-1)?.transpose(axis as i64, -1)
 }
