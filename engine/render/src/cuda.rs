@@ -5,7 +5,7 @@
 //! have no arithmetic. Vector accesses are aligned to their size.
 
 use gradiff_graph::tensor_core::TensorCore;
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
+use gradiff_graph::{AxisKind, Constant, DType, Linear, Op};
 
 use crate::Error;
 use crate::code::{Code, Helpers, code, join};
@@ -13,7 +13,7 @@ use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::{Definitions, function};
 use crate::legalize::Legalizations;
 use crate::scalar::{ScalarSyntax, is_half};
-use crate::writer::write;
+use crate::writer::{locals, write};
 
 /// Renders a kernel.
 ///
@@ -509,11 +509,8 @@ const STATIC_BYTES_MAX: i64 = 48 << 10;
 /// Returns the bytes of local memory with which a kernel must be launched; 0 if it declares its
 /// arrays.
 pub fn cuda_dynamic_bytes(kernel: &Linear) -> u32 {
-    let array = |uop: &Instruction| match uop.arg {
-        Arg::Local(local) => Some((uop.dtype, local.size_elements)),
-        _ => None,
-    };
-    let bytes = dynamic_bytes(kernel.uops.iter().filter_map(array)).unwrap_or(0);
+    let arrays = locals(kernel).map(|(_, dtype, size_elements)| (dtype, size_elements));
+    let bytes = dynamic_bytes(arrays).unwrap_or(0);
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
@@ -548,7 +545,7 @@ fn lvalue(access: &Access) -> Option<Code> {
 
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::{Axis, Global, Local};
+    use gradiff_graph::{Arg, Axis, Global, Instruction, Local};
 
     use super::*;
 
@@ -624,6 +621,14 @@ extern \"C\" __global__ void __launch_bounds__(4) E_4_4(float* data0, float* dat
   float* local1 = (float*)(local_memory+16); /* 12285 */
 ";
         assert!(text.contains(expected), "{text}");
+        // An empty array takes 16 bytes, too: more than 48 KiB in total.
+        kernel.uops.truncate(kernel.uops.len() - 2);
+        kernel.uops.push(array(DType::F32, local(0, 0)));
+        kernel.uops.push(array(DType::F32, local(1, 12_288)));
+        assert_eq!(cuda_dynamic_bytes(&kernel), 49_168);
+        let text = cuda(&kernel).unwrap().text;
+        assert!(text.contains("local_memory[49168]"), "{text}");
+        assert!(text.contains("(local_memory+16); /* 12288 */"), "{text}");
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl Writer<'_> {
         let mut sizes = [1i64; 3];
         let ranges = self.linear.launched(AxisKind::Local);
         for (size, (_, range_size)) in sizes.iter_mut().zip(ranges.iter().rev()) {
-            *size = *range_size;
+            // A group without threads is never launched, but compilers refuse it.
+            *size = (*range_size).max(1);
         }
         let [x, y, z] = sizes;
         format!(

@@ -147,7 +147,8 @@ impl<'a> Writer<'a> {
                 let Some(text) = self.dialect.grid_index(kind, dimension) else { continue };
                 self.grid_ranges.push((*position, format!("{word}{dimension}"), text));
                 if kind == AxisKind::Local {
-                    group.push(*size);
+                    // A group without threads is never launched, but compilers refuse it.
+                    group.push((*size).max(1));
                 }
             }
         }
@@ -157,12 +158,8 @@ impl<'a> Writer<'a> {
             Arg::Var(variable) => Some((variable.name.as_str(), uop.dtype)),
             _ => None,
         });
-        let locals = linear.uops.iter().filter_map(|uop| match &uop.arg {
-            Arg::Local(local) => {
-                Some((format!("local{}", local.number), uop.dtype, local.size_elements.max(1)))
-            }
-            _ => None,
-        });
+        let locals = locals(linear)
+            .map(|(number, dtype, size_elements)| (format!("local{number}"), dtype, size_elements));
         let header = Header {
             name,
             arrays: arrays.map(|(g, dtype)| (g.slot, dtype, stored.contains(&g.slot))).collect(),
@@ -453,6 +450,15 @@ impl<'a> Writer<'a> {
             _ => None,
         }
     }
+}
+
+/// Returns the local arrays: number, type, number of elements. Each array has at least one, since
+/// languages have no empty arrays.
+pub(crate) fn locals(linear: &Linear) -> impl Iterator<Item = (usize, DType, i64)> {
+    linear.uops.iter().filter_map(|uop| match &uop.arg {
+        Arg::Local(local) => Some((local.number, uop.dtype, local.size_elements.max(1))),
+        _ => None,
+    })
 }
 
 /// Returns the slots that are written to.

@@ -10,6 +10,7 @@
 //!
 //! A kernel whose outermost range is a thread range becomes a function of the iteration.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -104,7 +105,7 @@ pub(crate) struct Compiler {
 impl Compiler {
     /// Finds the compiler: `CC` if it is set, else the first of cc, gcc and clang.
     pub(crate) fn open() -> Result<Compiler, Error> {
-        let chosen = std::env::var("CC").ok().filter(|command| !command.trim().is_empty());
+        let chosen = command_of(std::env::var_os("CC"))?;
         Compiler::find(chosen.as_deref(), Cache::open("so")?)
     }
 
@@ -121,6 +122,12 @@ impl Compiler {
                 }
                 Ok(output) => {
                     tried.push(format!("`{candidate} --version` ended with {}", output.status))
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                    let why = "the signal SIGCHLD is ignored in this process, so it cannot wait \
+                               for a compiler: use device `jit`, which needs none, or start the \
+                               process with the default action";
+                    return Err(Error::Unavailable { device: "c", why: why.to_string() });
                 }
                 Err(error) => tried.push(format!("`{candidate}`: {error}")),
             }
@@ -335,6 +342,19 @@ impl Compiler {
     }
 }
 
+/// Returns the command in the value of `CC`; `None` without a value and for a blank one.
+fn command_of(value: Option<OsString>) -> Result<Option<String>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    let command = value.into_string().map_err(|value| Error::Unavailable {
+        device: "c",
+        why: format!(
+            "the environment variable CC is {value:?}, which is not UTF-8: set it to a compiler \
+             whose path is, or unset it"
+        ),
+    })?;
+    Ok(Some(command).filter(|command| !command.trim().is_empty()))
+}
+
 /// Runs a command and returns its output and status.
 fn output(words: &[String], arguments: &[&str]) -> std::io::Result<Output> {
     command(words).args(arguments).output()
@@ -440,21 +460,30 @@ struct UniqueKernel {
     kind: KernelKind,
 }
 
-/// Returns whether a value is a product for the compiler, which sees through negations, lanes and
-/// variables.
-fn is_product(kernel: &Linear, value: u32) -> bool {
-    let uop = &kernel.uops[value as usize];
-    match uop.op {
-        Op::Mul => true,
-        Op::Neg | Op::Lane | Op::Vectorize => {
-            uop.src.iter().any(|source| is_product(kernel, *source))
+/// Returns for each uop whether it is a product for the compiler, which sees through negations,
+/// lanes and variables.
+fn find_products(kernel: &Linear) -> Vec<bool> {
+    let mut is_product = vec![false; kernel.uops.len()];
+    // Uops before an assignment read a product that it assigns, too.
+    let mut is_complete = false;
+    while !is_complete {
+        is_complete = true;
+        for (position, uop) in kernel.uops.iter().enumerate() {
+            is_product[position] |= match uop.op {
+                Op::Mul => true,
+                Op::Neg | Op::Lane | Op::Vectorize | Op::DefineAcc | Op::Assign => {
+                    uop.src.iter().any(|source| is_product[*source as usize])
+                }
+                _ => false,
+            };
+            if uop.op == Op::Assign && is_product[position] {
+                let variable = uop.src[0] as usize;
+                is_complete &= is_product[variable];
+                is_product[variable] = true;
+            }
         }
-        Op::DefineAcc | Op::Assign => kernel.uops.iter().any(|uop| {
-            let assigned = uop.src.last().map(|value| kernel.uops[*value as usize].op);
-            uop.op == Op::Assign && assigned == Some(Op::Mul)
-        }),
-        _ => false,
     }
+    is_product
 }
 
 /// The kernels of one compile without duplicates.
@@ -499,9 +528,10 @@ impl UniqueKernels {
         let uses_truth = |uop: &Instruction| {
             matches!(uop.op, Op::Store | Op::Cast) && uop.src.last().is_some_and(is_truth)
         };
+        let is_product = find_products(kernel);
         let adds_product = |uop: &Instruction| {
             let is_sum = matches!(uop.op, Op::Add | Op::Sub) && uop.dtype.is_float();
-            is_sum && uop.lanes == 1 && uop.src.iter().any(|source| is_product(kernel, *source))
+            is_sum && uop.lanes == 1 && uop.src.iter().any(|source| is_product[*source as usize])
         };
         let is_scalar =
             |uop: &Instruction| is_computed(uop) || uses_truth(uop) || adds_product(uop);
@@ -757,6 +787,62 @@ mod tests {
         }
     }
 
+    /// A variable counted as a product only if a product itself was assigned to it: not if it began
+    /// as a product, or if a negated product was assigned.
+    #[test]
+    fn sums_of_products_are_scalar() {
+        // `data0[0] = acc + 1` in a loop, for the uops with which `acc` begins and goes on.
+        let is_scalar = |start: &str, assigned: &str| {
+            let text = format!(
+                "kernel r_4
+                 0 define_global f32 [] data0 2
+                 1 define_global f32 [] data1 4
+                 2 const i32 [] 4
+                 3 const f32 [] 1.0
+                 4 const i32 [] 0
+                 5 index f32 [1, 4]
+                 6 load f32 [5]
+                 7 mul f32 [6, 6]
+                 8 neg f32 [7]
+                 9 define_acc f32 [{start}] 0
+                 10 range i32 [2] 0
+                 11 add f32 [9, 3]
+                 12 index f32 [0, 4]
+                 13 store void [12, 11]
+                 14 assign f32 [9, {assigned}]
+                 15 endrange void [10]"
+            );
+            let kernel = gradiff_graph::text::parse_linears(&text).unwrap().remove(0);
+            let mut uniques = UniqueKernels::default();
+            uniques.add(&kernel, &Signature::of(&kernel).unwrap()).unwrap();
+            uniques.list[0].kind.is_scalar
+        };
+        for (start, assigned, expected) in
+            [("3", "6", false), ("3", "7", true), ("3", "8", true), ("8", "6", true)]
+        {
+            assert_eq!(is_scalar(start, assigned), expected, "{start}, then {assigned}");
+        }
+    }
+
+    #[test]
+    fn long_paths_to_products_are_found() {
+        let row =
+            |op: Op, src: &[u32]| Instruction::new(op, DType::F32, src.iter().copied(), Arg::None);
+        // Each vector consists of the lanes of another, so there are 8^100 paths to the product.
+        let mut uops = vec![row(Op::Load, &[]), row(Op::Mul, &[0, 0])];
+        for _ in 0..100 {
+            let last = uops.len() as u32 - 1;
+            uops.extend((0..8).map(|_| row(Op::Lane, &[last])));
+            uops.push(row(Op::Vectorize, &(last + 1..last + 9).collect::<Vec<_>>()));
+        }
+        // So many negations would overflow the stack of a recursion.
+        for last in uops.len() as u32 - 1..200_000 {
+            uops.push(row(Op::Neg, &[last]));
+        }
+        let products = find_products(&Linear { name: "E".into(), uops });
+        assert!(!products[0] && products[1..].iter().all(|is_product| *is_product));
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn target_is_what_the_compiler_has() {
@@ -789,6 +875,32 @@ mod tests {
         for part in ["CC", "/nonexistent/cc", "Install gcc or clang", "`jit`"] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn command_is_a_text_that_is_not_blank() {
+        let command = |value: Option<OsString>| command_of(value).unwrap();
+        assert_eq!(command(Some("gcc -O1".into())).as_deref(), Some("gcc -O1"));
+        assert_eq!((command(Some(" ".into())), command(None)), (None, None));
+        #[cfg(unix)]
+        {
+            use std::os::unix::ffi::OsStringExt;
+            let error = command_of(Some(OsString::from_vec(vec![0xff]))).unwrap_err().to_string();
+            assert!(error.contains("CC") && error.contains("not UTF-8"), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn ignored_signal_is_named() {
+        if !crate::child::is_child("c::tests::ignored_signal_is_named", |_| ()) {
+            return;
+        }
+        // SAFETY: the signal is ignored, so no handler runs.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        let directory = tempfile::tempdir().unwrap();
+        let error = compiler(directory.path(), Some("sh")).err().unwrap().to_string();
+        assert!(error.contains("SIGCHLD is ignored") && error.contains("`jit`"), "{error}");
     }
 
     #[test]

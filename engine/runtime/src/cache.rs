@@ -2,14 +2,17 @@
 //!
 //! An entry is a file, named by the BLAKE3 hash of its key: the object, and a trailer (which
 //! loaders ignore) with the hash of key and object. It is written to a temporary file and renamed,
-//! so that readers never see a partial entry. An invalid entry is removed and built again.
+//! so that readers never see a partial entry. An invalid entry is removed and built again; one that
+//! cannot be read at present stays.
 //!
 //! A hash detects damage, not intent: whoever can write to the folder can write a matching entry.
 //! So the folder and each entry must belong to the user, and nobody else may write to them
 //! ([`crate::folder`]).
 //!
 //! When the files of the cache in the folder, of all kinds together, exceed the bound, the least
-//! recently used ones are removed. Other files are neither counted nor removed.
+//! recently used ones are removed. Other files are neither counted nor removed: all names of the
+//! cache, but for its lock file, begin with `gradiff-` and have the length of a hash or of a
+//! temporary name. The folder may be removed at any time; it is created again.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -27,10 +30,12 @@ const TRAILER_BYTES: usize = 48;
 const MAX_MIB: u64 = 512;
 /// The number of additions between two checks of the bound.
 const EVICT_EVERY: usize = 32;
+/// The prefix of entries.
+const ENTRY_PREFIX: &str = "gradiff-";
 /// The prefix of folders in which objects are built.
-const BUILD_PREFIX: &str = "build-";
+const BUILD_PREFIX: &str = "gradiff-build-";
 /// The prefix of files that are being written.
-const TEMPORARY_PREFIX: &str = "new-";
+const TEMPORARY_PREFIX: &str = "gradiff-new-";
 /// The age from which a temporary file is stale.
 const TEMPORARY_AGE: Duration = Duration::from_secs(3600);
 
@@ -73,7 +78,7 @@ impl Cache {
             }
         }
         let file = |why: std::io::Error| Error::File {
-            action: "cannot create a directory in",
+            action: "cannot create a directory (GRADIFF_CACHE_DIR chooses another) in",
             path: std::env::temp_dir(),
             why: why.to_string(),
         };
@@ -84,8 +89,8 @@ impl Cache {
     /// exist.
     ///
     /// # Errors
-    /// If the directory cannot be created or written, is a symbolic link, belongs to another user,
-    /// or can be written or replaced by others.
+    /// If the directory cannot be created or written, has no locks, is a symbolic link, belongs to
+    /// another user, or can be written or replaced by others.
     pub fn at(directory: &Path, extension: &'static str, max_bytes: u64) -> Result<Cache, Error> {
         let refuse = |why: std::io::Error| Error::File {
             action: "cannot use the cache directory",
@@ -93,7 +98,8 @@ impl Cache {
             why: why.to_string(),
         };
         let directory = folder::open_trusted(directory).map_err(refuse)?;
-        tempfile::tempfile_in(&directory).map_err(refuse)?;
+        // A file system that takes this folder, its files and its lock takes all that follows.
+        drop(ClaimedFolder::new(&directory, BUILD_PREFIX).map_err(refuse)?);
         Ok(Cache { directory, extension, max_bytes, added: AtomicUsize::new(0) })
     }
 
@@ -109,7 +115,7 @@ impl Cache {
 
     fn path_with(&self, key: &str, extension: &str) -> PathBuf {
         let name = blake3::hash(key.as_bytes()).to_hex();
-        self.directory.join(format!("{name}.{extension}"))
+        self.directory.join(format!("{ENTRY_PREFIX}{name}.{extension}"))
     }
 
     /// Reads the object of this key; `None` without a valid entry.
@@ -124,7 +130,7 @@ impl Cache {
         self.read_valid(key).map(|(path, _)| path)
     }
 
-    /// Reads the entry of this key. Removes it if it is invalid.
+    /// Reads the entry of this key. Removes it if it is known to be invalid.
     fn read_valid(&self, key: &str) -> Option<(PathBuf, Vec<u8>)> {
         let path = self.path_of(key);
         let mut content = Vec::new();
@@ -132,18 +138,20 @@ impl Cache {
             file.read_to_end(&mut content)?;
             Ok(file)
         });
-        let file = match read {
-            Ok(file) if is_valid(&content, key) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        match read {
+            Ok(file) if is_valid(&content, key) => {
+                // The time of last use; only the order of eviction depends on it.
+                let _ = file.set_modified(SystemTime::now());
+                return Some((path, content));
+            }
+            // It is absent, or may be valid: for example, there are no file descriptors now.
+            Err(error) if !folder::is_refusal(&error) => {}
             // A link, of another user, truncated, damaged, or of another version.
             _ => {
                 let _ = std::fs::remove_file(&path);
-                return None;
             }
-        };
-        // The time of last use; only the order of eviction depends on it.
-        let _ = file.set_modified(SystemTime::now());
-        Some((path, content))
+        }
+        None
     }
 
     /// Adds `object` under this key, replacing an existing entry. Returns the path of the entry.
@@ -171,21 +179,34 @@ impl Cache {
     /// # Errors
     /// If it cannot be created.
     pub(crate) fn build_folder(&self) -> Result<ClaimedFolder, Error> {
-        ClaimedFolder::new(&self.directory, BUILD_PREFIX).map_err(|why| Error::File {
+        let build = || ClaimedFolder::new(&self.directory, BUILD_PREFIX);
+        self.in_directory(build).map_err(|why| Error::File {
             action: "cannot create a directory in",
             path: self.directory.clone(),
             why: why.to_string(),
         })
     }
 
+    /// Does this in the directory. If the directory was removed, creates it again.
+    fn in_directory<T>(&self, work: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+        match work() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                folder::open_trusted(&self.directory)?;
+                work()
+            }
+            result => result,
+        }
+    }
+
     fn write(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
         let write = || {
-            let mut file =
-                tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(&self.directory)?;
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(TEMPORARY_PREFIX).rand_bytes(folder::RANDOM_CHARS);
+            let mut file = builder.tempfile_in(&self.directory)?;
             parts.iter().try_for_each(|part| file.write_all(part))?;
             file.persist(path).map_err(|error| error.error)
         };
-        write().map_err(|why| Error::File {
+        self.in_directory(write).map_err(|why| Error::File {
             action: "cannot write",
             path: path.to_path_buf(),
             why: why.to_string(),
@@ -211,10 +232,10 @@ impl Cache {
             let (name, path) = (item.file_name(), item.path());
             let name = name.to_string_lossy();
             let Ok(data) = item.metadata() else { continue };
-            if name.starts_with(BUILD_PREFIX) && data.is_dir() {
+            if folder::is_temporary(&name, BUILD_PREFIX) && data.is_dir() {
                 folder::remove_leftover(&path);
                 total = total.saturating_add(size_of_tree(&path));
-            } else if name.starts_with(TEMPORARY_PREFIX) && data.is_file() {
+            } else if folder::is_temporary(&name, TEMPORARY_PREFIX) && data.is_file() {
                 if folder::age(&path).is_some_and(|age| TEMPORARY_AGE < age) {
                     let _ = std::fs::remove_file(&path);
                 } else {
@@ -240,11 +261,11 @@ impl Cache {
     }
 }
 
-/// Returns whether a file name is that of an entry: a hash (of 128 bits in older versions) and an
-/// extension.
+/// Returns whether a file name is that of an entry: the prefix, a hash and an extension.
 fn is_entry_name(name: &str) -> bool {
-    let Some((hash, extension)) = name.split_once('.') else { return false };
-    [32, 64].contains(&hash.len())
+    let rest = name.strip_prefix(ENTRY_PREFIX).and_then(|rest| rest.split_once('.'));
+    let Some((hash, extension)) = rest else { return false };
+    hash.len() == 2 * blake3::OUT_LEN
         && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
         && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -284,6 +305,8 @@ fn trailer(object: &[u8], key: &str) -> [u8; TRAILER_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use crate::child::is_child;
 
     fn cache(max_bytes: u64) -> (tempfile::TempDir, Cache) {
         let directory = tempfile::tempdir().unwrap();
@@ -351,19 +374,127 @@ mod tests {
         assert!(build.path().exists());
     }
 
+    /// Sets the time at which a file or folder was changed to long ago.
+    fn make_old(path: &Path) {
+        let time = SystemTime::now() - 2 * TEMPORARY_AGE;
+        std::fs::File::open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    /// Old folders called `build-...` and files called `new-...` were removed as leftovers, and
+    /// files named by a hash as entries.
+    #[test]
+    fn files_of_other_programs_stay() {
+        let (directory, cache) = cache(0);
+        let hash = "0123456789abcdef".repeat(4);
+        let hashed = [format!("{}.png", &hash[..32]), format!("{hash}.so")];
+        let folders = ["build-release", "gradiff-build-release"];
+        let files = ["new-notes.txt", "gradiff-new-notes", hashed[0].as_str(), hashed[1].as_str()];
+        let path_of = |name: &&str| directory.path().join(*name);
+        for path in folders.iter().map(path_of) {
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("main.c"), "text").unwrap();
+            make_old(&path);
+        }
+        for path in files.iter().map(path_of) {
+            std::fs::write(&path, "text").unwrap();
+            make_old(&path);
+        }
+        cache.add("key", b"an object").unwrap();
+        cache.evict(Path::new(""));
+        assert!(!cache.path_of("key").exists(), "the bound is 0");
+        for name in folders.iter().chain(&files) {
+            assert!(path_of(name).exists(), "{name} is removed");
+        }
+    }
+
     #[test]
     fn leftovers_of_dead_processes_are_removed() {
         let (directory, cache) = cache(1 << 20);
-        let [build, new] = ["build-x", "new-x"].map(|name| directory.path().join(name));
+        let name = |prefix: &str| directory.path().join(format!("{prefix}0123456789abCDEF"));
+        let [build, new] = [BUILD_PREFIX, TEMPORARY_PREFIX].map(name);
         std::fs::create_dir(&build).unwrap();
         // A claim that no process has locked.
         std::fs::write(build.join("claim"), "").unwrap();
         std::fs::write(build.join("kernels.c"), [0; 1000]).unwrap();
         std::fs::write(&new, "half").unwrap();
-        let time = SystemTime::now() - 2 * TEMPORARY_AGE;
-        std::fs::File::options().append(true).open(&new).unwrap().set_modified(time).unwrap();
+        make_old(&new);
         let path = cache.add("key", b"an object").unwrap();
         assert!(!build.exists() && !new.exists() && path.exists());
+    }
+
+    #[test]
+    fn removed_directory_is_created_again() {
+        let outer = tempfile::tempdir().unwrap();
+        let directory = outer.path().join("cache");
+        let cache = Cache::at(&directory, "so", 1 << 20).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        drop(cache.build_folder().unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+        cache.add("key", b"an object").unwrap();
+        assert_eq!(cache.read("key").unwrap(), b"an object");
+    }
+
+    /// A function `flock` that fails in folders called `no-locks`.
+    #[cfg(target_os = "linux")]
+    const FLOCK: &str = r#"
+        #include <errno.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int flock(int file, int operation) {
+          char link[64], path[4096] = "";
+          snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+          if (0 < readlink(link, path, sizeof path - 1) && strstr(path, "/no-locks/")) {
+            errno = ENOLCK;
+            return -1;
+          }
+          return syscall(SYS_flock, file, operation);
+        }
+    "#;
+
+    /// The folder was accepted, and then each compile failed.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn directory_without_locks_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let prepare = |command: &mut std::process::Command| {
+            let [source, library] = ["flock.c", "flock.so"].map(|name| directory.path().join(name));
+            std::fs::write(&source, FLOCK).unwrap();
+            let mut compiler = std::process::Command::new("cc");
+            compiler.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
+            assert!(compiler.status().unwrap().success());
+            command.env("LD_PRELOAD", &library);
+            command.env("GRADIFF_CACHE_DIR", directory.path().join("no-locks"));
+        };
+        if !is_child("cache::tests::directory_without_locks_is_refused", prepare) {
+            return;
+        }
+        let chosen = cache_folder().unwrap();
+        let error = Cache::at(&chosen, "so", 1 << 20).err().unwrap().to_string();
+        assert!(error.contains("cannot use the cache directory"), "{error}");
+        let cache = Cache::open("so").unwrap();
+        cache.add("key", b"an object").unwrap();
+        assert!(cache.find("key").is_some_and(|path| !path.starts_with(&chosen)));
+    }
+
+    /// A process without file descriptors removed the entries of all processes.
+    #[cfg(unix)]
+    #[test]
+    fn entry_that_cannot_be_opened_now_stays() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        if !is_child("cache::tests::entry_that_cannot_be_opened_now_stays", |_| ()) {
+            return;
+        }
+        let (_directory, cache) = cache(1 << 20);
+        cache.add("key", b"an object").unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        let none = Rlimit { current: Some(0), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, none).unwrap();
+        let found = cache.find("key");
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert_eq!(found, None, "no file can be opened");
+        assert!(cache.find("key").is_some());
     }
 
     #[cfg(unix)]

@@ -27,6 +27,12 @@ const CLAIM: &str = "claim";
 const UNLOCKED_CLAIM: &str = "unlocked-claim";
 /// The prefix of the folder of a process.
 const PROCESS_PREFIX: &str = "gradiff-private-";
+/// The number of random letters and digits in a temporary name: too many for a name that somebody
+/// chose.
+pub(crate) const RANDOM_CHARS: usize = 16;
+/// The user to whom files of users outside of a user namespace seem to belong.
+#[cfg(unix)]
+const OVERFLOW_USER: u32 = 65534;
 /// The age from which a folder without a claim is a leftover: a folder gets its claim right after
 /// it is created.
 const UNCLAIMED_AGE: Duration = Duration::from_secs(60);
@@ -63,6 +69,13 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     Ok(file)
 }
 
+/// Returns whether [`open`] refused what is there: a symbolic link, no regular file, or a file that
+/// others can change. Other errors say nothing about the file, such as a lack of file descriptors.
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    // The checks give errors of this kind, and the system gives none.
+    error.kind() == ErrorKind::Other || error.raw_os_error() == Some(libc::ELOOP)
+}
+
 /// Opens the file that processes lock against each other, and creates it if it does not exist.
 ///
 /// # Errors
@@ -89,7 +102,7 @@ impl ClaimedFolder {
     /// The folder cannot be created.
     pub(crate) fn new(parent: &Path, prefix: &str) -> Result<ClaimedFolder> {
         let mut builder = tempfile::Builder::new();
-        builder.prefix(prefix);
+        builder.prefix(prefix).rand_bytes(RANDOM_CHARS);
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
         let folder = builder.tempdir_in(parent)?;
@@ -105,6 +118,14 @@ impl ClaimedFolder {
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// Returns whether a name is this prefix and as many random letters and digits as temporary names
+/// have. What has another name is no leftover: nothing of the user's is removed.
+pub(crate) fn is_temporary(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|random| {
+        random.len() == RANDOM_CHARS && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
 }
 
 /// Removes a claimed folder of this user if its process is dead.
@@ -153,7 +174,7 @@ pub(crate) fn process_folder() -> Result<PathBuf> {
     let parent = std::env::temp_dir();
     for leftover in std::fs::read_dir(&parent)?.flatten() {
         let is_folder = leftover.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && leftover.file_name().to_string_lossy().starts_with(PROCESS_PREFIX) {
+        if is_folder && is_temporary(&leftover.file_name().to_string_lossy(), PROCESS_PREFIX) {
             remove_leftover(&leftover.path());
         }
     }
@@ -268,15 +289,16 @@ fn check_folder(path: &Path) -> Result<()> {
         return Err(Error::other("it is not a directory"));
     }
     check_owner(&data)?;
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     for parent in path.ancestors().skip(1) {
         let data = std::fs::symlink_metadata(parent)?;
         let (owner, mode) = (data.uid(), data.mode() & 0o7777);
-        let writers = if data.gid() == group { 0o002 } else { 0o022 };
-        let is_shared = mode & writers != 0 && mode & 0o1000 == 0;
-        if is_shared || ![0, user].contains(&owner) {
+        if is_changeable(parent, owner, data.gid(), mode) {
+            let is_unknown = owner == OVERFLOW_USER;
+            let hint =
+                if is_unknown { " (or in a user namespace any user outside of it)" } else { "" };
             return Err(Error::other(format!(
-                "another user can replace it, as {} belongs to user {owner} and has mode {mode:o}",
+                "another user can replace it, as {} belongs to user {owner}{hint} and has mode \
+                 {mode:o}",
                 parent.display()
             )));
         }
@@ -287,6 +309,18 @@ fn check_folder(path: &Path) -> Result<()> {
 #[cfg(not(unix))]
 fn check_folder(_: &Path) -> Result<()> {
     Ok(())
+}
+
+/// Returns whether a user other than root and this one can replace what is in a folder with this
+/// owner, group and mode.
+#[cfg(unix)]
+fn is_changeable(folder: &Path, owner: u32, group: u32, mode: u32) -> bool {
+    let writers = if group == getegid().as_raw() { 0o002 } else { 0o022 };
+    let is_shared = mode & writers != 0 && mode & 0o1000 == 0;
+    // The owner of the root folder, who may be unknown in a user namespace, can replace all
+    // programs and libraries anyway.
+    let is_root_folder = folder.parent().is_none();
+    is_shared || !is_root_folder && ![0, geteuid().as_raw()].contains(&owner)
 }
 
 #[cfg(all(test, unix))]
@@ -352,6 +386,25 @@ mod tests {
         if chown(&inner, Some(12345), None).is_ok() {
             assert!(refused(open_trusted(&inner)).contains("it belongs to user 12345"));
             assert!(refused(open_trusted(&inner.join("below"))).contains("belongs to user 12345"));
+        }
+    }
+
+    /// The device `c` was not available in user namespaces in which root has no number.
+    #[test]
+    fn root_folder_may_belong_to_any_user() {
+        let stranger = geteuid().as_raw().wrapping_add(1).max(1);
+        let group = getegid().as_raw().wrapping_add(1);
+        for (folder, owner, mode, expected) in [
+            ("/", stranger, 0o755, false),
+            ("/", stranger, 0o777, true),
+            ("/", 0, 0o775, true),
+            // In a user namespace the folders of root look like those of any user outside of it.
+            ("/tmp", stranger, 0o1777, true),
+            ("/home", stranger, 0o755, true),
+            ("/home", 0, 0o755, false),
+        ] {
+            let found = is_changeable(Path::new(folder), owner, group, mode);
+            assert_eq!(found, expected, "{folder} of user {owner}, mode {mode:o}");
         }
     }
 

@@ -55,7 +55,8 @@ impl Launch {
         let bytes = |uop: &Instruction| match uop.arg {
             Arg::Local(local) => {
                 let element_bytes = limits.element_bytes.max(uop.dtype.size_bytes() as i64);
-                local.size_elements.max(0).saturating_mul(element_bytes)
+                // Texts declare at least an element of each array.
+                local.size_elements.max(1).saturating_mul(element_bytes)
             }
             _ => 0,
         };
@@ -132,11 +133,12 @@ impl Texts {
             }
             known.insert(code.text.clone(), named.len());
             let mut name = kernel.name.clone();
-            if !names.insert(name.clone()) {
-                name = format!("{}_b{}", kernel.name, named.len());
+            while !names.insert(name.clone()) {
+                name = format!("{name}_b{}", named.len());
+            }
+            if name != kernel.name {
                 let uops = kernel.uops.clone();
                 code = (language.render)(&Linear { name: name.clone(), uops })?;
-                names.insert(name.clone());
             }
             number_of.push(named.len());
             named.push((name, code));
@@ -153,5 +155,47 @@ impl Texts {
         }
         let names: Vec<&str> = part.iter().map(|(name, _)| name.as_str()).collect();
         (format!("{}\n{}", (self.prelude)(&helpers), bodies.join("\n")), names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::target::Groups;
+    use gradiff_graph::text::parse_linears;
+
+    use super::*;
+
+    #[test]
+    fn empty_local_array_takes_an_element() {
+        let kernel = parse_linears("kernel E\n0 define_local f32 [] local0 0\n").unwrap().remove(0);
+        let opencl = Target::of("opencl");
+        let groups = opencl.groups.map(|groups| Groups { local_bytes: 3, ..groups });
+        let launch = Launch::new("opencl", &Target { groups, ..opencl }, &kernel);
+        let error = launch.err().unwrap().to_string();
+        assert!(error.ends_with("has 3 bytes of local memory, not 4"), "{error}");
+        assert!(Launch::new("opencl", &opencl, &kernel).is_ok());
+    }
+
+    #[test]
+    fn names_of_kernels_are_unique() {
+        // The third one cannot be called `E_1_b2`, as the first name that is free would be.
+        let kernels = [("E_1", 42), ("E_1_b2", 43), ("E_1", 44)].map(|(name, value)| {
+            let text = format!(
+                "kernel {name}
+                 0 define_global i32 [] data0 1
+                 1 const i32 [] 0
+                 2 const i32 [] {value}
+                 3 index i32 [0, 1]
+                 4 store void [3, 2]"
+            );
+            parse_linears(&text).unwrap().remove(0)
+        });
+        let texts = Texts::new("opencl", "opencl", &kernels.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(texts.number_of, [0, 1, 2]);
+        let names: FxHashSet<&str> = texts.named.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names.len(), 3, "{names:?}");
+        for (name, code) in &texts.named {
+            assert!(code.text.contains(&format!(" {name}(")), "{}", code.text);
+        }
     }
 }

@@ -42,6 +42,8 @@
 
 mod c;
 mod cache;
+#[cfg(test)]
+mod child;
 mod cuda;
 mod data;
 mod device;

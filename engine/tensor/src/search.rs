@@ -337,7 +337,8 @@ impl Run<'_> {
         candidates
     }
 
-    /// Compiles and times candidates. Drops those that fail or are much slower than `best`.
+    /// Compiles and times candidates. Drops those that fail or are much slower than `best`. Without
+    /// a best time, drops those after one that exceeds the limit.
     fn time(
         &self,
         candidates: Vec<(Vec<Opt>, BoundedLinear)>,
@@ -355,9 +356,13 @@ impl Run<'_> {
                 executable.and_then(|executable| time(device, &*executable, scratch, best, limit));
             match time {
                 Ok(Some(time)) => {
-                    // The first candidates of a search have no best time to compare with.
-                    best = best.map(|best| best.min(time));
                     timed.push(Timed { time, opts });
+                    // The first candidates of a search have no best time to compare with. Those
+                    // that follow would hardly be faster, and a run cannot be stopped.
+                    if best.is_none() && limit <= time {
+                        break;
+                    }
+                    best = best.map(|best| best.min(time));
                 }
                 Ok(None) => {}
                 Err(error) => self.search.log(|| {
@@ -733,6 +738,74 @@ mod tests {
         assert_eq!(timed(Some(long), short), (false, 1), "the limit ends it");
         // The host takes long, the device does not.
         assert_eq!(timed_by(Some(short), Some(short), LIMIT), (Some(short), 3));
+    }
+
+    /// A device by whose clock each run takes this time, and the kernels that ran.
+    struct Clocked(Duration, Arc<Mutex<FxHashSet<String>>>);
+
+    /// A kernel of [`Clocked`], by name.
+    struct ClockedKernel(String, Duration, Arc<Mutex<FxHashSet<String>>>);
+
+    impl Device for Clocked {
+        fn name(&self) -> &'static str {
+            "clocked"
+        }
+
+        fn target(&self) -> Target {
+            Target::PLAIN
+        }
+
+        fn describe(&self) -> String {
+            String::new()
+        }
+
+        fn compile(
+            &self,
+            kernels: &[&BoundedLinear],
+        ) -> Result<Vec<Arc<dyn Executable>>, gradiff_runtime::Error> {
+            let compile = |kernel: &&BoundedLinear| -> Arc<dyn Executable> {
+                Arc::new(ClockedKernel(kernel.name.clone(), self.0, self.1.clone()))
+            };
+            Ok(kernels.iter().map(compile).collect())
+        }
+    }
+
+    impl Executable for ClockedKernel {
+        fn run(&self, _: &[&Memory]) -> Result<(), gradiff_runtime::Error> {
+            self.2.lock().unwrap().insert(self.0.clone());
+            Ok(())
+        }
+
+        fn run_timed(
+            &self,
+            memories: &[&Memory],
+        ) -> Result<Option<Duration>, gradiff_runtime::Error> {
+            self.run(memories).map(|()| Some(self.1))
+        }
+    }
+
+    /// The limit did not apply to the first candidates, since they have no best time.
+    #[test]
+    fn first_candidate_beyond_the_limit_is_the_last() {
+        let mut engine = Engine::new("jit").unwrap();
+        engine.beam = 0;
+        let [_, _, product] = product(4);
+        let ast = &engine.plan(&[&product]).unwrap().items[0].ast;
+        let settings = engine.settings();
+        for (time, expected) in [(LIMIT, 1), (LIMIT / 2, 3)] {
+            let device = Clocked(time, Arc::default());
+            let search = Search { device: &device, limit: LIMIT, ..engine.search(&settings) };
+            let tree = Tree::new(ast, search.target, search.options).unwrap();
+            let run = Run { search: &search, ast, tree, seen: FxHashSet::default() };
+            let candidate = |name: &str| {
+                let linear = Linear { name: name.into(), uops: Vec::new() };
+                (Vec::new(), BoundedLinear::check(linear).unwrap())
+            };
+            let candidates = ["E_1", "E_2", "E_3"].map(candidate).into_iter().collect();
+            let timed = run.time(candidates, &[], None);
+            let ran = device.1.lock().unwrap().len();
+            assert_eq!((timed.len(), ran), (expected, expected), "{time:?}");
+        }
     }
 
     #[test]

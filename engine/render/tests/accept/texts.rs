@@ -129,6 +129,31 @@ fn grids_of_four_dimensions_are_refused() {
     }
 }
 
+/// Compilers refuse groups without threads, which are never launched.
+#[test]
+fn groups_have_at_least_one_thread() {
+    let kernel = |threads| {
+        let mut b = Builder::new(1);
+        let out = b.global(0, DType::I32, 1);
+        let range = b.range(AxisKind::Local, threads);
+        b.store(out, range, range, None);
+        b.end(range);
+        b.finish("E")
+    };
+    for (name, head) in [
+        ("cuda", "__launch_bounds__(1)"),
+        ("opencl", "reqd_work_group_size(1, 1, 1)"),
+        ("wgsl", "@workgroup_size(1, 1, 1)"),
+        ("ptx", ".maxntid 1, 1, 1"),
+    ] {
+        let language = LANGUAGES.iter().find(|language| language.name == name).unwrap();
+        for threads in [0, 1] {
+            let text = text(language, &kernel(threads));
+            assert!(text.contains(head), "{name}, {threads} threads:\n{text}");
+        }
+    }
+}
+
 /// A cast that changes no bits gave the register of the variable, and so its later values.
 #[test]
 fn cast_has_the_value_of_its_time_in_ptx() {

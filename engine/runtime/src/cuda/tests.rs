@@ -7,35 +7,25 @@ use cudarc::driver::sys;
 use gradiff_graph::text::parse_linears;
 
 use super::*;
-
-/// The environment variable of a process in which the fake is the driver.
-const CHILD: &str = "GRADIFF_TEST_STAND_IN";
+use crate::child::is_child;
 
 /// Returns whether the fake is the driver of this process. If not, runs the calling test, which has
 /// this name, in a process in which it is: cudarc loads the libraries once for each process.
 fn has_stand_in(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
     let directory = tempfile::tempdir().unwrap();
-    let source = directory.path().join("stand_in.c");
-    std::fs::write(&source, include_str!("stand_in.c")).unwrap();
-    // The first names that cudarc looks for.
-    for library in ["libcuda.so", "libnvrtc.so"] {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(directory.path().join(library));
-        assert!(compiler.arg(&source).status().unwrap().success());
-    }
-    let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders = format!("{}:{folders}", directory.path().display());
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", &format!("cuda::tests::{test}"), "--nocapture"]);
-    child.env(CHILD, "").env("LD_LIBRARY_PATH", folders).env_remove("GRADIFF_CUDA_DEVICE");
-    let output = child.output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
+    is_child(&format!("cuda::tests::{test}"), |child| {
+        let source = directory.path().join("stand_in.c");
+        std::fs::write(&source, include_str!("stand_in.c")).unwrap();
+        // The first names that cudarc looks for.
+        for library in ["libcuda.so", "libnvrtc.so"] {
+            let mut compiler = Command::new("cc");
+            compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(directory.path().join(library));
+            assert!(compiler.arg(&source).status().unwrap().success());
+        }
+        let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        let folders = format!("{}:{folders}", directory.path().display());
+        child.env("LD_LIBRARY_PATH", folders).env_remove("GRADIFF_CUDA_DEVICE");
+    })
 }
 
 /// The address of a variable of the fake driver.

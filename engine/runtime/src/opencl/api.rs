@@ -154,7 +154,7 @@ impl Api {
 pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
     match code {
         CL_SUCCESS => Ok(()),
-        CL_DEVICE_NOT_AVAILABLE | CL_OUT_OF_HOST_MEMORY => {
+        CL_DEVICE_NOT_AVAILABLE | CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_HOST_MEMORY => {
             Err(Error::DeviceUnusable { device: "opencl", call, why: name_of(code) })
         }
         code => Err(Error::Driver { device: "opencl", call, why: name_of(code) }),
@@ -183,6 +183,21 @@ pub(super) fn name_of(code: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lack_of_memory_is_an_environment_error() {
+        for (code, expected) in [
+            (CL_MEM_OBJECT_ALLOCATION_FAILURE, true),
+            (CL_OUT_OF_HOST_MEMORY, true),
+            (CL_DEVICE_NOT_AVAILABLE, true),
+            (CL_INVALID_BUFFER_SIZE, false),
+            // NVIDIA's driver reports this for wrong accesses as well.
+            (CL_OUT_OF_RESOURCES, false),
+        ] {
+            let error = check("clCreateBuffer", code).unwrap_err();
+            assert_eq!(error.is_environment(), expected, "{error}");
+        }
+    }
 
     #[test]
     fn missing_library_error_is_one_line() {

@@ -22,8 +22,9 @@ impl RemoteDevice for OnDevice<'_> {
     fn allocate(&self, dtype: DType, size_bytes: usize) -> Result<Box<dyn RemoteBuffer>, Error> {
         let size = self.0.device_bytes(dtype, size_bytes);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-        let buffer = Some(self.0.buffer(size as usize, usage)?);
-        let handle = self.0.lock().add(Slot { buffer, ..Slot::default() });
+        let work = &mut *self.0.lock();
+        let buffer = Some(self.0.buffer(work, size, usage)?);
+        let handle = work.add(Slot { buffer, ..Slot::default() });
         Ok(Box::new(Buffer { handle, dtype, size_bytes, opened: self.0.clone() }))
     }
 }
@@ -113,7 +114,8 @@ impl RemoteBuffer for Buffer {
             Some(staging) => staging,
             None => {
                 let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-                self.opened.buffer((size as usize).next_power_of_two(), usage)?
+                let size = staging_bytes(size, self.opened.limits.max_buffer_size);
+                self.opened.buffer(work, size, usage)?
             }
         };
         self.copy_to(work, &staging);
@@ -166,6 +168,12 @@ impl RemoteBuffer for Buffer {
     }
 }
 
+/// The size of a staging buffer for these bytes, which are whole words: a power of two, for reuse,
+/// but no more than the words of the largest buffer.
+fn staging_bytes(size: u64, max: u64) -> u64 {
+    size.checked_next_power_of_two().unwrap_or(max).min(max / 4 * 4).max(size)
+}
+
 /// Widens elements to their size on the device: signed integers are sign-extended, others are
 /// zero-extended.
 fn widen(dtype: DType, bytes: &[u8], stored_bytes: usize) -> Vec<u8> {
@@ -178,4 +186,27 @@ fn widen(dtype: DType, bytes: &[u8], stored_bytes: usize) -> Vec<u8> {
         word
     };
     elements.flat_map(|element| extended(element).into_iter().take(stored_bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results of more than half the largest buffer could not be read where its size is no power of
+    /// two.
+    #[test]
+    fn staging_buffer_fits_the_largest_buffer() {
+        let max = (1 << 31) - 1;
+        for (size, expected) in [
+            (4, 4),
+            (12, 16),
+            (1 << 30, 1 << 30),
+            ((1 << 30) + 4, max - 3),
+            (max - 3, max - 3),
+            // It is refused when it is created.
+            (u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(staging_bytes(size, max), expected, "{size}");
+        }
+    }
 }

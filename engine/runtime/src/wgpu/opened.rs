@@ -24,9 +24,41 @@ pub(super) struct Opened {
     pub(super) device: api::Device,
     pub(super) queue: api::Queue,
     pub(super) limits: api::Limits,
-    /// The errors of the device since the last check.
-    errors: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<Errors>>,
     work: Mutex<Work>,
+}
+
+/// The errors of the device since the last check.
+#[derive(Default)]
+struct Errors {
+    texts: Vec<String>,
+    is_out_of_memory: bool,
+    /// The reason why the device is lost. Calls then do nothing, and report no errors.
+    loss: Option<String>,
+}
+
+impl Errors {
+    fn note(&mut self, error: &api::Error) {
+        self.is_out_of_memory |= matches!(error, api::Error::OutOfMemory { .. });
+        self.texts.push(error.to_string());
+    }
+
+    fn note_loss(&mut self, why: &str) {
+        self.loss = Some(format!("it is lost: {why}"));
+    }
+
+    /// Returns the errors of a call, and forgets them unless the device is lost.
+    fn take(&mut self, call: &'static str) -> Result<(), Error> {
+        let mut texts = std::mem::take(&mut self.texts);
+        let is_out_of_memory = std::mem::take(&mut self.is_out_of_memory);
+        texts.extend(self.loss.clone());
+        let (device, why) = ("wgpu", texts.join("; "));
+        match is_out_of_memory || self.loss.is_some() {
+            _ if texts.is_empty() => Ok(()),
+            true => Err(Error::DeviceUnusable { device, call, why }),
+            false => Err(Error::Driver { device, call, why }),
+        }
+    }
 }
 
 /// The mutable state. While it is locked the device is used exclusively, so that errors can be
@@ -76,12 +108,11 @@ impl Opened {
             ..Default::default()
         }))
         .map_err(|error| error.to_string())?;
-        let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+        let errors: Arc<Mutex<Errors>> = Arc::default();
         let (uncaptured, loss) = (errors.clone(), errors.clone());
-        device.on_uncaptured_error(Arc::new(move |error: api::Error| {
-            note(&uncaptured, error.to_string());
-        }));
-        device.set_device_lost_callback(move |_, why| note(&loss, format!("it is lost: {why}")));
+        device
+            .on_uncaptured_error(Arc::new(move |error: api::Error| lock(&uncaptured).note(&error)));
+        device.set_device_lost_callback(move |_, why| lock(&loss).note_loss(&why));
         let work = Mutex::new(Work { number: 1, ..Work::default() });
         Ok(Opened { device, queue, limits, errors, work })
     }
@@ -133,7 +164,7 @@ impl Opened {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.work)
     }
 
     /// Makes a call and checks for errors of the device.
@@ -143,12 +174,7 @@ impl Opened {
         work: impl FnOnce() -> T,
     ) -> Result<T, Error> {
         let answer = work();
-        let errors =
-            std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner));
-        match errors.is_empty() {
-            true => Ok(answer),
-            false => Err(Error::Driver { device: "wgpu", call, why: errors.join("; ") }),
-        }
+        lock(&self.errors).take(call).map(|()| answer)
     }
 
     /// Compiles a kernel.
@@ -159,11 +185,14 @@ impl Opened {
         (name, text): (&str, String),
     ) -> Result<api::ComputePipeline, Error> {
         let source = api::ShaderSource::Wgsl(Cow::Owned(text));
-        let refused = |error: Error| Error::CompilerFailed {
-            compiler: "wgpu".into(),
-            kernels: name.to_string(),
-            source_path: None,
-            stderr: error.to_string(),
+        let refused = |error: Error| match error {
+            Error::DeviceUnusable { .. } => error,
+            error => Error::CompilerFailed {
+                compiler: "wgpu".into(),
+                kernels: name.to_string(),
+                source_path: None,
+                stderr: error.to_string(),
+            },
         };
         let module = self
             .checked("create_shader_module", || {
@@ -240,12 +269,13 @@ impl Opened {
         waited.map(drop).map_err(failed)
     }
 
+    /// Creates a buffer. The state shows that the device is locked.
     pub(super) fn buffer(
         &self,
-        size_bytes: usize,
+        _: &Work,
+        size: u64,
         usage: BufferUsages,
     ) -> Result<api::Buffer, Error> {
-        let size = size_bytes as u64;
         if self.limits.max_buffer_size < size {
             let max = self.limits.max_buffer_size;
             let why = format!("{size} bytes are more than the maximum of {max}");
@@ -262,6 +292,29 @@ impl Opened {
     }
 }
 
-fn note(list: &Mutex<Vec<String>>, text: String) {
-    list.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_and_lack_of_memory_are_environment_errors() {
+        let mut errors = Errors::default();
+        assert!(errors.take("submit").is_ok());
+        let description = "wrong".to_string();
+        errors.note(&api::Error::Validation { source: "text".into(), description });
+        let error = errors.take("submit").unwrap_err();
+        assert!(!error.is_environment() && error.to_string().contains("wrong"), "{error}");
+        errors.note(&api::Error::OutOfMemory { source: "text".into() });
+        assert!(errors.take("create_buffer").unwrap_err().is_environment());
+        assert!(errors.take("submit").is_ok(), "errors are reported once");
+        errors.note_loss("it was reset");
+        for call in ["submit", "poll"] {
+            let error = errors.take(call).unwrap_err();
+            assert!(error.is_environment() && error.to_string().contains("reset"), "{error}");
+        }
+    }
 }

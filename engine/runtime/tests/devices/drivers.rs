@@ -230,6 +230,24 @@ fn groups_beyond_the_limits_are_refused() {
     }
 }
 
+/// Drivers did not compile groups without threads.
+#[test]
+fn launches_without_threads_do_nothing() {
+    for device in available_devices() {
+        for kind in [AxisKind::Global, AxisKind::Local] {
+            let mut b = Builder::default();
+            let output = b.global(0, DType::I32, 1);
+            let range = b.range_of(kind, 0);
+            b.store(output, range, None, range);
+            b.end(range);
+            let kernel = device.compile_checked(&[&b.verified("E_0")]).unwrap().remove(0);
+            let memory = memory_of(&ints(DType::I32, &[7]));
+            kernel.run(&[&memory]).unwrap();
+            assert_eq!(values_of(&memory), ints(DType::I32, &[7]), "{}", device.name());
+        }
+    }
+}
+
 /// The driver, which knows its own limits, takes a group at the limits that the target states.
 #[test]
 fn groups_at_the_limits_run() {

@@ -356,10 +356,15 @@ fn c_cache_writable_by_others_is_not_used_and_no_files_are_left() {
     let directory = tempfile::tempdir().unwrap();
     let [shared, temporary] = ["shared", "temporary"].map(|name| directory.path().join(name));
     // The leftover of a process that was killed.
-    let leftover = temporary.join("gradiff-private-x");
+    let leftover = temporary.join("gradiff-private-0123456789abcdef");
     std::fs::create_dir_all(&leftover).unwrap();
     std::fs::write(leftover.join("claim"), "").unwrap();
     std::fs::set_permissions(leftover.join("claim"), PermissionsExt::from_mode(0o600)).unwrap();
+    // A folder of the user's, which has no claim, and is as old as a leftover without it may be.
+    let notes = temporary.join("gradiff-private-notes");
+    std::fs::create_dir(&notes).unwrap();
+    let time = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(&notes).unwrap().set_modified(time).unwrap();
     std::fs::create_dir(&shared).unwrap();
     std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).unwrap();
     let output = std::process::Command::new(std::env::current_exe().unwrap())
@@ -373,9 +378,10 @@ fn c_cache_writable_by_others_is_not_used_and_no_files_are_left() {
     for part in ["cannot use the cache directory", "mode 777", "this process alone"] {
         assert!(stderr.contains(part), "{stderr}");
     }
-    for folder in [&shared, &temporary] {
+    for (folder, expected) in [(&shared, None), (&temporary, Some(notes))] {
         let files: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().collect();
-        assert!(files.is_empty(), "{files:?}");
+        let paths: Vec<_> = files.iter().map(|file| file.path()).collect();
+        assert_eq!(paths, Vec::from_iter(expected));
     }
 }
 

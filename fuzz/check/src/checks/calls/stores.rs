@@ -22,6 +22,9 @@ const AGE_UNIT: Duration = Duration::from_secs(100);
 const KINDS: [&str; 2] = ["so", "opts"];
 /// Sizes of the files in a folder of another process that builds.
 const BUILT_BYTES: [u64; 2] = [30, 70];
+/// A file that another process writes, and a folder in which it builds.
+const FRESH_FILE: &str = "gradiff-new-01234567890fresh";
+const YOUNG_FOLDER: &str = "gradiff-build-01234567890young";
 
 /// A folder with caches, and its model.
 struct Store {
@@ -59,7 +62,7 @@ pub(super) fn stores(draw: &mut Draw) -> Result<(), String> {
     check_modes(store.folder.path())?;
     match draw.below(4) {
         0 => return check_refusals(draw),
-        1 => return check_older_entries(),
+        1 => return check_hashed_files(),
         _ => {}
     }
     store.evict(draw)?;
@@ -227,26 +230,34 @@ impl Store {
             ("README".to_string(), true, 5000),
             (format!("{}.so", "xyz".repeat(10)), true, 5000),
             ("f.so".to_string(), true, 5000),
-            (format!("{}.so", &hash[..31]), true, 5000),
-            (format!("{}.so", &hash[..33]), true, 5000),
-            (format!("{}.so", &hash[1..]), true, 5000),
-            (format!("{hash}.s-o"), true, 5000),
-            (format!("{hash}x.so"), true, 5000),
-            ("new-fresh".to_string(), true, 40),
-            ("new-old".to_string(), false, 5000),
-            ("anew-old".to_string(), true, 5000),
+            (format!("{hash}.so"), true, 5000),
+            (format!("gradiff-{}.so", &hash[..32]), true, 5000),
+            (format!("gradiff-{}.so", &hash[1..]), true, 5000),
+            (format!("gradiff-{hash}.s-o"), true, 5000),
+            (format!("gradiff-{hash}x.so"), true, 5000),
+            (FRESH_FILE.to_string(), true, 40),
+            ("gradiff-new-0123456789000old".to_string(), false, 5000),
+            ("agradiff-new-0123456789000old".to_string(), true, 5000),
+            ("gradiff-new-old".to_string(), true, 5000),
+            ("new-old".to_string(), true, 5000),
         ];
         let problem = |error: std::io::Error| error.to_string();
         let mut files_added = Vec::new();
         for (name, stays, bytes) in files {
             write(path_of(&name), vec![0; bytes]).map_err(problem)?;
             // An old file that was being written counts as a leftover; other files do not.
-            if name != "new-fresh" {
+            if name != FRESH_FILE {
                 set_age(&path_of(&name), Duration::from_secs(7 * 3600))?;
             }
             files_added.push((path_of(&name), stays));
         }
-        for (name, stays) in [("new-folder", true), ("folder", true), ("build-left", false)] {
+        for (name, stays) in [
+            ("gradiff-new-0123456789folder", true),
+            ("folder", true),
+            ("build-left", true),
+            ("gradiff-build-left", true),
+            ("gradiff-build-012345678901left", false),
+        ] {
             create_dir(path_of(name)).map_err(problem)?;
             // No process has locked it.
             write(path_of(name).join("claim"), "").map_err(problem)?;
@@ -254,7 +265,7 @@ impl Store {
             files_added.push((path_of(name), stays));
         }
         // Another process may be about to claim it. All files in it count, at any depth.
-        let young = path_of("build-young");
+        let young = path_of(YOUNG_FOLDER);
         create_dir_all(young.join("inner").join("empty")).map_err(problem)?;
         for (name, bytes) in ["kernels.c", "inner/kernels.so"].into_iter().zip(BUILT_BYTES) {
             write(young.join(name), vec![0; bytes as usize]).map_err(problem)?;
@@ -264,25 +275,28 @@ impl Store {
     }
 }
 
-/// Checks that entries of older versions, whose names are hashes of 128 bits, are evicted, too.
-fn check_older_entries() -> Result<(), String> {
+/// Checks that files named by a hash alone, as many programs name theirs, are not evicted.
+fn check_hashed_files() -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let older = folder.path().join(format!("{}.so", "0123456789abcdef".repeat(2)));
-    write(&older, [0; 5000]).map_err(|error| error.to_string())?;
-    set_age(&older, AGE_UNIT)?;
+    let path_of = |count| folder.path().join(format!("{}.so", "0123456789abcdef".repeat(count)));
+    let hashed = [2, 4].map(path_of);
+    for path in &hashed {
+        write(path, [0; 5000]).map_err(|error| error.to_string())?;
+        set_age(path, AGE_UNIT)?;
+    }
     let cache = Cache::at(folder.path(), KINDS[0], 1000).map_err(|error| error.to_string())?;
     cache.add("key", b"object").map_err(|error| error.to_string())?;
-    match older.exists() {
-        true => Err("an entry of an older version is not evicted".to_string()),
-        false => Ok(()),
+    match hashed.iter().find(|path| !path.exists()) {
+        Some(path) => Err(format!("{} is evicted", path.display())),
+        None => Ok(()),
     }
 }
 
 /// Bytes of the foreign files that count toward the bound: those that are being written or built.
 fn counted_bytes(foreign: &[(PathBuf, bool)]) -> u64 {
     let counted = |(path, _): &(PathBuf, bool)| match path.file_name()?.to_str()? {
-        "new-fresh" => Some(size(path)),
-        "build-young" => Some(BUILT_BYTES.into_iter().sum()),
+        FRESH_FILE => Some(size(path)),
+        YOUNG_FOLDER => Some(BUILT_BYTES.into_iter().sum()),
         _ => None,
     };
     foreign.iter().filter_map(counted).sum()
