@@ -314,6 +314,23 @@ fn narrow_floats_have_gradients_of_their_dtype() {
 }
 
 #[test]
+fn a_detached_value_keeps_no_computation() {
+    let w = data(&[2], &[1.0, 3.0]).requires_grad_(true).unwrap();
+    let loss = sum(&w.square().unwrap());
+    loss.realize().unwrap();
+    let without = {
+        let _evaluation = Tensor::no_grad();
+        loss.reshape(&[]).unwrap()
+    };
+    for value in [loss.detach(), without] {
+        // The buffer, its shape, and the cut.
+        assert!(value.uop().order().len() <= 3, "{:?}", value.uop());
+        assert_eq!(floats(&value), [10.0]);
+    }
+    assert_eq!(floats(&loss.gradient(&[&w]).unwrap()[0]), [2.0, 6.0]);
+}
+
+#[test]
 fn backward_keeps_gradients_of_parameters() {
     let w = data(&[2], &[1.0, 2.0]).requires_grad_(true).unwrap();
     let frozen = data(&[2], &[5.0, 7.0]);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use gradiff::files::{load_safetensors, save_safetensors};
 use gradiff::nn::optim::{
     Adam, AdamW, CosineAnnealingLR, LAMB, LARS, LRScheduler, Metric, MultiStepLR, Muon, OneCycleLR,
-    Optimizer, ReduceLROnPlateau, SGD, StepLR,
+    Optimizer, OptimizerGroup, ReduceLROnPlateau, SGD, StepLR,
 };
 use gradiff::nn::{
     BatchNorm, Conv1d, Conv2d, ConvOptions, ConvTranspose1d, ConvTranspose2d, Embedding, Function,
@@ -320,6 +320,36 @@ fn batch_norm_tracks_statistics_while_it_trains() {
         let expected = normalized(&elements, 1e-5, channel);
         check("plain", &plain.forward(&x).unwrap(), &shape, &expected);
     }
+}
+
+#[test]
+fn batch_norm_of_no_elements_leaves_the_statistics() {
+    let norm = BatchNorm::new(2).unwrap();
+    let _training = Tensor::train(true);
+    for shape in [[0, 2, 3], [2, 2, 0]] {
+        let y = norm.forward(&Tensor::zeros(DType::F32, &shape).unwrap()).unwrap();
+        assert_eq!(y.shape(), shape);
+    }
+    assert_eq!(optional(&norm.running_mean), [0.0; 2]);
+    assert_eq!(optional(&norm.running_var), [1.0; 2]);
+    assert_eq!(norm.num_batches_tracked.to_text().unwrap(), "[2]");
+}
+
+#[test]
+fn batch_norm_computes_statistics_that_no_optimiser_has() {
+    let norm = BatchNorm::new(1).unwrap().momentum(0.5);
+    let x = data(&[2, 1], &[1.0, 5.0]);
+    let _training = Tensor::train(true);
+    let (mut mean, mut sizes) = (0.0, Vec::new());
+    for _ in 0..60 {
+        norm.forward(&x).unwrap();
+        mean = 0.5 * mean + 1.5;
+        sizes.push(norm.running_mean.as_ref().unwrap().uop().order().len());
+    }
+    let largest = |sizes: &[usize]| *sizes.iter().max().unwrap();
+    assert!(largest(&sizes) < 2 * largest(&sizes[..10]), "{sizes:?}");
+    assert_close("mean", &optional(&norm.running_mean), &[mean], 1e-6);
+    assert_eq!(norm.num_batches_tracked.to_text().unwrap(), "[60]");
 }
 
 #[test]
@@ -648,6 +678,52 @@ fn one_optimiser_has_parameters_of_several_dtypes() {
 }
 
 #[test]
+fn rates_of_doubles_are_doubles() {
+    let _training = Tensor::train(true);
+    let (x, y) = (Tensor::from_slice(&[1], &[1.0f64]).unwrap(), data(&[1], &[1.0]));
+    let mut optimizer = SGD::new([x.clone(), y.clone()], 0.1).unwrap();
+    x.sum(0).unwrap().add(y.sum(0).unwrap()).unwrap().backward().unwrap();
+    optimizer.step().unwrap();
+    assert_eq!((x.to_text().unwrap(), y.to_text().unwrap()), ("[0.9]".into(), "[0.9]".into()));
+    assert_eq!(StepLR::new(&optimizer, 1, 0.5).unwrap().lr_after(0), 0.1);
+    optimizer.set_lr(0.3).unwrap();
+    assert_eq!(optimizer.lr().unwrap(), 0.3);
+    optimizer.step().unwrap();
+    assert_close("f64", &floats(&x), &[0.6], 1e-15);
+}
+
+#[test]
+fn momenta_that_were_not_computed_are_kept() {
+    let _training = Tensor::train(true);
+    let new = |x: &Tensor| SGD::new([x.clone()], 0.5).unwrap().momentum(0.5);
+    let backward = |x: &Tensor| x.sum(0).unwrap().backward().unwrap();
+    let x = data(&[1], &[2.0]);
+    let mut optimizer = new(&x);
+    backward(&x);
+    for expected in ["[1.5]", "[0.75]"] {
+        optimizer.schedule_step().unwrap();
+        assert_eq!(x.to_text().unwrap(), expected);
+    }
+    // The first optimiser of a group has assigned its values when the second fails.
+    let (x, y) = (data(&[1], &[2.0]), data(&[1], &[1.0]));
+    let mut group = OptimizerGroup::new(vec![Box::new(new(&x)), Box::new(new(&y))]);
+    backward(&x);
+    assert!(group.step().is_err());
+    backward(&y);
+    group.step().unwrap();
+    assert_eq!((x.to_text().unwrap(), y.to_text().unwrap()), ("[0.75]".into(), "[0.5]".into()));
+    // A constant that is loaded is a momentum like any.
+    let x = data(&[1], &[2.0]);
+    let mut optimizer = new(&x);
+    let mut tensors = get_state_dict(&optimizer);
+    tensors.insert("b.0".into(), Tensor::ones(DType::F32, &[1]).unwrap());
+    load_state_dict(&optimizer, &tensors).unwrap();
+    backward(&x);
+    optimizer.step().unwrap();
+    assert_eq!(x.to_text().unwrap(), "[1.25]");
+}
+
+#[test]
 fn betas_are_below_1_in_the_dtype_of_the_moments() {
     for [b1, b2] in [[1.0, 0.9], [0.9, -0.1], [f64::NAN, 0.9], [0.9, 0.999_999_99]] {
         let optimizer = Adam::new(parameters(), 0.1).unwrap();
@@ -961,6 +1037,16 @@ fn schedules_follow_their_formulas() {
         };
         assert_eq!(values.map(step), [1.0, 1.0, 0.5, 0.5], "{metric:?}");
     }
+    // The worst metric is no progress, not even at first.
+    for (metric, worst) in
+        [(Metric::MinRelative(0.1), f64::INFINITY), (Metric::MaxAbsolute(0.1), f64::NEG_INFINITY)]
+    {
+        optimizer.set_lr(1.0).unwrap();
+        let plateau = ReduceLROnPlateau::default().metric(metric);
+        let mut schedule = plateau.factor(0.5).patience(0);
+        schedule.step(&mut optimizer, worst).unwrap();
+        assert_eq!(optimizer.lr().unwrap(), 0.5, "{metric:?}");
+    }
 }
 
 #[test]
@@ -1054,6 +1140,11 @@ fn mistakes_are_errors_that_say_why() {
         (text(LSTMCell::new(4, 2).unwrap().forward(&x, None).map(|pair| pair.0)), "[n, 4]"),
         (text(MultiHeadAttention::new(4, 3).map(|layer| layer.in_proj_weight)), "3 heads"),
         (text(MultiHeadAttention::new(4, 2).unwrap().forward(&x)), "[n, l, 4]"),
+        (text(BatchNorm::new(1 << 39).map(|layer| layer.num_batches_tracked)), "4294967296"),
+        (text(LayerNorm::new([1 << 20, 1 << 19]).map(|layer| layer.bias.unwrap())), "4294967296"),
+        (text(BatchNorm::new(3).unwrap().eps(-2.0).forward(&x)), "eps -2"),
+        (text(BatchNorm::new(3).unwrap().momentum(f64::NAN).forward(&x)), "momentum NaN"),
+        (text(RMSNorm::new(3).unwrap().eps(f64::INFINITY).forward(&x)), "eps inf"),
     ] {
         assert!(found.contains(part), "{found}");
     }
@@ -1063,11 +1154,25 @@ fn mistakes_are_errors_that_say_why() {
     let strided = ConvOptions::default().same_padding().stride(2);
     let error = Conv2d::with(3, 4, 3, strided).unwrap_err().to_string();
     assert!(error.contains("stride [2, 2]"), "{error}");
-    {
-        let _training = Tensor::train(true);
-        let (single, _) = input(&[1, 4], 71);
-        let error = BatchNorm::new(4).unwrap().forward(&single).unwrap_err().to_string();
+    let (single, _) = input(&[1, 4], 71);
+    let tracking = || BatchNorm::new(4).unwrap();
+    assert!(tracking().forward(&single).is_ok());
+    for is_training in [false, true] {
+        let _mode = Tensor::train(is_training);
+        let layer = if is_training { tracking() } else { tracking().without_running_stats() };
+        let error = layer.forward(&single).unwrap_err().to_string();
         assert!(error.contains("more than 1 element"), "{error}");
+    }
+    let new = || [x.clone()];
+    let refused: [(Box<dyn Optimizer>, &str); 4] = [
+        (Box::new(SGD::new(new(), 0.1).unwrap().momentum(-0.5)), "momentum -0.5"),
+        (Box::new(LARS::new(new(), 0.1).unwrap().tcoef(f64::INFINITY)), "tcoef inf"),
+        (Box::new(AdamW::new(new(), 0.1).unwrap().weight_decay(f64::NAN)), "weight_decay NaN"),
+        (Box::new(Adam::new(new(), 0.1).unwrap().eps(-1.0)), "eps -1"),
+    ];
+    for (mut optimizer, part) in refused {
+        let error = optimizer.step().unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
     }
     let error = |result: Result<SGD, Error>| result.err().unwrap().to_string();
     assert!(error(SGD::new([], 0.1)).contains("without parameters"));

@@ -149,7 +149,11 @@ fn reductions_reduce_axes_to_size_1() {
 fn movement_ops_move() {
     check(|| grid().reshape(&[3, 2]), "[[1, 2], [3, 4], [5, 6]]");
     check(|| grid().permute(&[1, 0]), "[[1, 4], [2, 5], [3, 6]]");
+    check(|| grid().reshape(&[3, -1]), "[[1, 2], [3, 4], [5, 6]]");
     check(|| ints(&[2, 1], &[1, 2]).expand(&[2, 3]), "[[1, 1, 1], [2, 2, 2]]");
+    check(|| ints(&[2, 1], &[1, 2]).expand(&[2, -1, 2]), "[[[1, 1], [2, 2]], [[1, 1], [2, 2]]]");
+    check(|| ints(&[], &[7]).expand(&[2]), "[7, 7]");
+    check(|| grid().repeat_interleave(0, 0), "[]");
     check(|| grid().pad(&[(1, 0), (0, 1)], 0), "[[0, 0, 0, 0], [1, 2, 3, 0], [4, 5, 6, 0]]");
     check(|| grid().pad(&[(0, 0), (1, 1)], 9), "[[9, 1, 2, 3, 9], [9, 4, 5, 6, 9]]");
     check(|| floats(&[f32::NAN]).pad(&[(1, 1)], -0.0), "[-0.0, NaN, -0.0]");
@@ -345,7 +349,15 @@ fn negative_axes_count_from_the_last() {
 fn errors_say_what_is_allowed() {
     check_error(grid().reshape(&[4, 2]), &["[2, 3] to [4, 2]", "6 elements cannot become 8"]);
     check_error(grid().permute(&[0, 0]), &["[0, 0]", "twice"]);
-    check_error(grid().expand(&[2, 4]), &["[2, 4]", "ranks must be equal"]);
+    for shape in [&[-1, -1][..], &[-1, 4], &[0, -1], &[-1, -2], &[-1, i64::MAX, 2]] {
+        check_error(grid().reshape(shape), &["one size may be -1", "divides 6"]);
+    }
+    check_error(grid().reshape(&[-2, -3]), &["the size -2 is negative"]);
+    check_error(grid().expand(&[2, 4]), &["[2, 4]", "only sizes of 1 may change"]);
+    check_error(grid().expand(&[3]), &["only sizes of 1 may change"]);
+    check_error(grid().expand(&[-1, 2, 3]), &["the size -1 is negative"]);
+    check_error(grid().repeat_interleave(-1, 0), &["-1 times", "0 or more"]);
+    check_error(Tensor::from_slice(&[2, 3], &[1.0f32; 5]), &["f32[2, 3] from 5 elements", "6"]);
     check_error(grid().pad(&[(1, 1)], 0), &["2 axes"]);
     check_error(grid().pad(&[(i64::MAX, 1), (0, 0)], 0), &["too many"]);
     check_error(grid().shrink(&[(0, 3), (0, 1)]), &["start <= end <= size"]);
@@ -370,6 +382,12 @@ fn errors_say_what_is_allowed() {
         check_error(Tensor::from_bytes(DType::F32, &shape, &[]), &["not 0"]);
         check_error(Tensor::zeros(DType::F32, &[0]).unwrap().reshape(&shape), &["not 0"]);
     }
+    let empty = Tensor::zeros(DType::F32, &[0, 3]).unwrap();
+    let cases: [(&[i64], &[i64]); 3] = [(&[-1], &[0]), (&[2, -1], &[2, 0]), (&[-1, 3], &[0, 3])];
+    for (to, shape) in cases {
+        assert_eq!(empty.reshape(to).unwrap().shape(), shape);
+    }
+    check_error(empty.reshape(&[0, -1]), &["is not 0"]);
     let none = Tensor::zeros(DType::F32, &[1, 1, 0]).unwrap();
     check_error(none.expand(&huge), &["not 0"]);
     check_error(none.pad(&[(i64::MAX - 1, 0), (i64::MAX - 1, 0), (0, 0)], 0), &["not 0"]);

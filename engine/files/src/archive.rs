@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Problem, broken};
@@ -26,10 +27,18 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    pub(crate) fn open(path: &Path) -> Result<Archive, Problem> {
+    /// Opens a file; `note` is for the message if it is no archive.
+    pub(crate) fn open(path: &Path, note: &str) -> Result<Archive, Problem> {
         let source = Source::open(path)?;
         let size_bytes = source.size_bytes;
-        let mut zip = ZipArchive::new(BufReader::new(source.file))?;
+        let mut zip = match ZipArchive::new(BufReader::new(source.file)) {
+            Err(error @ ZipError::InvalidArchive(_)) => {
+                return broken(format!(
+                    "this is no zip archive, or it is broken ({error}); {note}"
+                ));
+            }
+            zip => zip?,
+        };
         if MAX_ENTRIES < zip.len() {
             return broken(format!("{} entries; {MAX_ENTRIES} are allowed", zip.len()));
         }

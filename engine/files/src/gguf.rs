@@ -11,7 +11,7 @@ use crate::Error;
 use crate::error::{Problem, broken};
 use crate::layout::Layout;
 use crate::quantized::{FORMATS, Format, decode};
-use crate::source::{Budget, Source, TENSOR_BYTES, check_name, read_exactly, reserve};
+use crate::source::{Budget, ENTRY_BYTES, Source, TENSOR_BYTES, check_name, read_exactly, reserve};
 
 /// The maximal size of metadata and descriptions. Those of large models have a few ten MiB.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
@@ -19,9 +19,6 @@ const MAX_HEADER_BYTES: u64 = 64 << 20;
 /// The factor by which the memory of metadata may be larger than the file. An array of 4-byte
 /// numbers takes 8 times its bytes.
 const MEMORY_FACTOR: u64 = 8;
-
-/// The memory of an entry of the metadata without the bytes of its key and its value.
-const ENTRY_BYTES: u64 = 128;
 
 /// The maximal nesting of arrays in the metadata.
 const MAX_DEPTH: usize = 8;

@@ -19,7 +19,8 @@
 //! case, and a mapped file that another process truncates would end this process. Saving writes a
 //! temporary file in the same folder, which then replaces the file at once, and gives the same
 //! bytes for the same tensors. A file that is replaced keeps its mode, symbolic links are followed,
-//! and anything but a regular file is refused, as is a tensor that could not be read again.
+//! and anything but a regular file that may be written is refused, as is a tensor that could not be
+//! read again.
 //!
 //! ```
 //! use std::collections::BTreeMap;

@@ -48,7 +48,7 @@ pub fn save_npz(tensors: &BTreeMap<String, Tensor>, path: impl AsRef<Path>) -> R
 }
 
 fn load(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
-    let mut archive = Archive::open(path)?;
+    let mut archive = Archive::open(path, "a .npz file is an archive of .npy files")?;
     let mut tensors = BTreeMap::new();
     for index in 0..archive.names.len() {
         let entry = archive.names[index].clone();

@@ -1,5 +1,5 @@
 //! Output: a file that is replaced at once, or not at all. Refuses to replace anything but a
-//! regular file.
+//! regular file that may be written.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -18,6 +18,7 @@ pub(crate) fn write_atomically(
     write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     let path = target_of(path)?;
+    check_writable(&path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let mut temporary = create_in(folder, &path)?;
@@ -49,6 +50,14 @@ fn target_of(path: &Path) -> Result<PathBuf, Problem> {
         target = target.parent().unwrap_or(Path::new("")).join(link);
     }
     broken(format!("a chain of more than {MAX_LINKS} symbolic links; save to another path"))
+}
+
+/// Refuses a file that may not be written: a rename asks for no permission of the file.
+fn check_writable(path: &Path) -> Result<(), Problem> {
+    match File::options().write(true).open(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Creates a temporary file in `folder`, with the mode of the file at `path`, if there is one.

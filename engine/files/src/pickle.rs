@@ -22,8 +22,11 @@ const MAX_METADATA: usize = 16;
 /// The memory of an entry of the memo.
 const MEMO_BYTES: usize = 32;
 
-/// Types of PyTorch that the engine has not: classes of storages, and dtypes.
-const UNSUPPORTED: [&str; 19] = [
+/// The maximal length of the name of a dtype.
+const MAX_TYPE: usize = 32;
+
+/// Classes of storages that the engine has not.
+const UNSUPPORTED_STORAGES: [&str; 7] = [
     "ComplexFloatStorage",
     "ComplexDoubleStorage",
     "QInt8Storage",
@@ -31,19 +34,10 @@ const UNSUPPORTED: [&str; 19] = [
     "QInt32Storage",
     "QUInt4x2Storage",
     "QUInt2x4Storage",
-    "complex32",
-    "complex64",
-    "complex128",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e4m3fnuz",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "float4_e2m1fn_x2",
-    "qint8",
-    "quint8",
-    "qint32",
 ];
+
+/// The beginnings of the names of dtypes, which the number of bits follows.
+const DTYPES: [&str; 7] = ["int", "uint", "float", "bits", "qint", "quint", "complex"];
 
 /// The index of a value in [`Pickle::values`]. Values may refer to each other, also in a circle.
 pub(crate) type ValueId = usize;
@@ -66,7 +60,7 @@ pub(crate) enum Value<'a> {
     Dict(Vec<(ValueId, ValueId)>),
     Function(Function),
     /// A class of storages or a dtype.
-    Kind(Kind),
+    Kind(Kind<'a>),
     Storage(Box<Storage<'a>>),
     Tensor(Box<View<'a>>),
 }
@@ -83,19 +77,19 @@ pub(crate) enum Function {
 
 /// The type of the elements of a storage or a tensor.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Kind<'a> {
     Known(DType),
     /// Bytes, to which each tensor gives a dtype.
     Untyped,
     /// A type of PyTorch that the engine has not.
-    Unsupported(&'static str),
+    Unsupported(&'a str),
 }
 
 /// A reference to a storage: a file of the archive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage<'a> {
     pub(crate) key: &'a str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: Kind<'a>,
     pub(crate) size_elements: u64,
 }
 
@@ -103,7 +97,7 @@ pub(crate) struct Storage<'a> {
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(crate) storage: Storage<'a>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: Kind<'a>,
     /// PyTorch's negative bit: the elements are those of the storage, negated.
     pub(crate) is_negative: bool,
     pub(crate) offset: u64,
@@ -551,7 +545,7 @@ fn int_of(bytes: &[u8]) -> Value<'static> {
 }
 
 /// The meaning of a name of Python's.
-fn global(module: &str, name: &str) -> Result<Value<'static>, Problem> {
+fn global<'a>(module: &str, name: &'a str) -> Result<Value<'a>, Problem> {
     let function = match (module, name) {
         ("collections", "OrderedDict") => Function::OrderedDict,
         ("torch._utils", "_rebuild_tensor_v2") => Function::RebuildTensor,
@@ -578,7 +572,7 @@ fn refused(module: &str, name: &str) -> Result<Value<'static>, Problem> {
 }
 
 /// The type of a class of storages, or of a dtype.
-fn kind_of(name: &str) -> Option<Kind> {
+fn kind_of(name: &str) -> Option<Kind<'_>> {
     Some(Kind::Known(match name {
         "BoolStorage" | "bool" => DType::Bool,
         "CharStorage" | "int8" => DType::I8,
@@ -594,9 +588,16 @@ fn kind_of(name: &str) -> Option<Kind> {
         "FloatStorage" | "float32" => DType::F32,
         "DoubleStorage" | "float64" => DType::F64,
         "UntypedStorage" => return Some(Kind::Untyped),
-        _ => {
-            let known = UNSUPPORTED.iter().find(|known| **known == name)?;
-            return Some(Kind::Unsupported(known));
-        }
+        _ => return is_unsupported(name).then_some(Kind::Unsupported(name)),
     }))
+}
+
+/// Returns whether the name is that of a class of storages or of a dtype that the engine has not.
+fn is_unsupported(name: &str) -> bool {
+    let is_dtype = |start: &&str| {
+        let bits = name.strip_prefix(*start);
+        bits.is_some_and(|bits| bits.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let is_short = name.len() <= MAX_TYPE;
+    UNSUPPORTED_STORAGES.contains(&name) || is_short && DTYPES.iter().any(is_dtype)
 }

@@ -12,16 +12,20 @@ use std::path::Path;
 use gradiff_graph::DType;
 use gradiff_tensor::Tensor;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 
 use crate::Error;
 use crate::error::{Problem, broken};
 use crate::layout::{Layout, check_rank};
 use crate::output::write_atomically;
-use crate::source::{MAX_NAME_BYTES, Source, check_name};
+use crate::source::{Budget, ENTRY_BYTES, MAX_NAME_BYTES, Source, TENSOR_BYTES, check_name};
 
 /// The maximal length of a header, that of the format's definition.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+/// The factor by which the memory of the header may be larger than the file. A description of a
+/// tensor without elements has about 50 bytes, and the tensor takes 1 KiB.
+const MEMORY_FACTOR: u64 = 8;
 
 /// The key of the metadata, which no tensor may have.
 const METADATA: &str = "__metadata__";
@@ -45,7 +49,8 @@ const NAMES: [(DType, &str); 13] = [
 
 /// Reads all tensors of a safetensors file.
 /// # Errors
-/// If the file cannot be read, breaks a rule of the format, or has a dtype that the engine has not.
+/// If the file cannot be read, breaks a rule of the format, has a dtype that the engine has not, or
+/// needs much more memory than a file of its size should.
 pub fn load_safetensors(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>, Error> {
     let path = path.as_ref();
     load(path).map_err(|problem| problem.at(path))
@@ -132,7 +137,10 @@ fn read_header(source: &mut Source) -> Result<(Header, u64), Problem> {
         return broken(format!("a header of {length} bytes; {MAX_HEADER_BYTES} are allowed"));
     }
     let text = source.read_at(8, length)?;
-    match serde_json::from_slice(&text) {
+    let mut json = serde_json::Deserializer::from_slice(&text);
+    let visitor = HeaderVisitor { memory: Budget::new(source.size_bytes, MEMORY_FACTOR) };
+    let header = json.deserialize_map(visitor).and_then(|header| json.end().map(|()| header));
+    match header {
         Ok(header) => Ok((header, 8 + length)),
         Err(error) => broken(format!("the header: {error}")),
     }
@@ -177,13 +185,10 @@ impl Entry {
     }
 }
 
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Header, D::Error> {
-        deserializer.deserialize_map(HeaderVisitor)
-    }
+struct HeaderVisitor {
+    /// The memory that the header may still take.
+    memory: Budget,
 }
-
-struct HeaderVisitor;
 
 impl<'de> Visitor<'de> for HeaderVisitor {
     type Value = Header;
@@ -192,7 +197,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         f.write_str("an object of tensors by name")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Header, A::Error> {
         let mut header = Header::default();
         let mut has_metadata = false;
         while let Some(name) = map.next_key::<String>()? {
@@ -203,12 +208,14 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 )));
             }
             let is_new = if name == METADATA {
-                header.metadata = map.next_value()?;
+                header.metadata = map.next_value_seed(Metadata(&mut self.memory))?;
                 !std::mem::replace(&mut has_metadata, true)
             } else {
-                let entry = map
+                let entry: Entry = map
                     .next_value()
                     .map_err(|error| de::Error::custom(format!("tensor {name:?}: {error}")))?;
+                let size_bytes = name.len() + size_of_val(&entry.shape[..]);
+                spend::<A::Error>(&mut self.memory, TENSOR_BYTES + size_bytes as u64)?;
                 header.entries.insert(name.clone(), entry).is_none()
             };
             if !is_new {
@@ -216,6 +223,48 @@ impl<'de> Visitor<'de> for HeaderVisitor {
             }
         }
         Ok(header)
+    }
+}
+
+/// The metadata, whose items take memory from a budget.
+struct Metadata<'a>(&'a mut Budget);
+
+impl<'de> DeserializeSeed<'de> for Metadata<'_> {
+    type Value = BTreeMap<String, String>;
+
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<BTreeMap<String, String>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Metadata<'_> {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of texts by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> Result<BTreeMap<String, String>, A::Error> {
+        let mut metadata = BTreeMap::new();
+        while let Some((name, text)) = map.next_entry::<String, String>()? {
+            spend::<A::Error>(self.0, ENTRY_BYTES + (name.len() + text.len()) as u64)?;
+            metadata.insert(name, text);
+        }
+        Ok(metadata)
+    }
+}
+
+/// Takes memory from the budget of a header.
+fn spend<E: de::Error>(memory: &mut Budget, size_bytes: u64) -> Result<(), E> {
+    match memory.take(size_bytes) {
+        true => Ok(()),
+        false => Err(E::custom("it needs too much memory for a file of this size")),
     }
 }
 

@@ -16,6 +16,9 @@ const FREE_BYTES: u64 = 64 << 20;
 /// The memory that a tensor without elements takes, with its entries in maps.
 pub(crate) const TENSOR_BYTES: u64 = 1024;
 
+/// The memory of an entry of metadata without the bytes of its key and its value.
+pub(crate) const ENTRY_BYTES: u64 = 128;
+
 /// A file that is open for reading.
 pub(crate) struct Source {
     pub(crate) file: File,

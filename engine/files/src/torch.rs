@@ -30,8 +30,8 @@ const ITEM_BYTES: u64 = 48;
 
 /// Reads the tensors of a checkpoint that `torch.save` of PyTorch 1.6 or later wrote: a state dict,
 /// or any nesting of dicts, lists and tuples. Names are the keys on the way to a tensor, joined by
-/// dots, as `optimizer.state.0.step`; a single tensor has the name `""`. Values that are no tensors
-/// are left out.
+/// dots, as `optimizer.state.0.step`; a single tensor has the name `""`. Keys are texts and
+/// integers. Values that are no tensors are left out.
 ///
 /// Tensors that are views of the same elements share memory until either is written. Elements of a
 /// tensor with PyTorch's negative bit are negated. Code in the file is not executed: objects of
@@ -46,14 +46,18 @@ const ITEM_BYTES: u64 = 48;
 /// ```
 /// # Errors
 /// If the file cannot be read, is broken, refers to functions other than those of tensors, has a
-/// dtype that the engine has not, or needs much more memory than a file of its size should.
+/// dtype that the engine has not or a tensor below another key, or needs much more memory than a
+/// file of its size should.
 pub fn load_torch(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>, Error> {
     let path = path.as_ref();
     load(path).map_err(|problem| problem.at(path))
 }
 
 fn load(path: &Path) -> Result<BTreeMap<String, Tensor>, Problem> {
-    let mut archive = Archive::open(path)?;
+    let mut archive = Archive::open(
+        path,
+        "a checkpoint of PyTorch before 1.6 is none: load it in a later one, and save it again",
+    )?;
     let is_pickle =
         |name: &String| name.split_once('/').is_some_and(|(_, name)| name == "data.pkl");
     let mut pickles = (0..archive.names.len()).filter(|index| is_pickle(&archive.names[*index]));
@@ -138,11 +142,12 @@ impl<'a, 'b> Names<'a, 'b> {
         memory: &'b mut Budget,
     ) -> Result<BTreeMap<String, &'a View<'a>>, Problem> {
         let mut names = Names { pickle, tensors: BTreeMap::new(), memory };
-        names.visit(pickle.root, "", 0)?;
+        names.visit(pickle.root, Some(""), 0)?;
         Ok(names.tensors)
     }
 
-    fn visit(&mut self, id: ValueId, name: &str, depth: usize) -> Result<(), Problem> {
+    /// Visits a value. It has no name below a key that is no text or integer.
+    fn visit(&mut self, id: ValueId, name: Option<&str>, depth: usize) -> Result<(), Problem> {
         let pickle = self.pickle;
         let size_bytes = match &pickle.values[id] {
             Value::Tensor(_) => TENSOR_BYTES,
@@ -150,11 +155,18 @@ impl<'a, 'b> Names<'a, 'b> {
             Value::List(items) | Value::Tuple(items) => items.len() as u64 * ITEM_BYTES,
             _ => return Ok(()),
         };
-        if MAX_DEPTH < depth || !self.memory.take(ITEM_BYTES + size_bytes + name.len() as u64) {
+        let name_bytes = name.map_or(0, str::len) as u64;
+        if MAX_DEPTH < depth || !self.memory.take(ITEM_BYTES + size_bytes + name_bytes) {
             return broken("the pickle's dicts are nested too deeply, or share too much");
         }
         match &pickle.values[id] {
             Value::Tensor(view) => {
+                let Some(name) = name else {
+                    return broken(
+                        "a tensor is below a key of a dict that is no text or integer, so that it \
+                         has no name; save it with another key",
+                    );
+                };
                 check_name(name)?;
                 if self.tensors.insert(name.to_string(), view).is_some() {
                     return broken(format!("the name {name:?} is there twice"));
@@ -167,7 +179,10 @@ impl<'a, 'b> Names<'a, 'b> {
                     let key = match &pickle.values[*key] {
                         Value::Text(key) => (false, Cow::from(*key)),
                         Value::Int(key) => (true, Cow::from(key.to_string())),
-                        _ => continue,
+                        _ => {
+                            self.visit_item(*value, None, "", depth)?;
+                            continue;
+                        }
                     };
                     values.insert(key, *value);
                 }
@@ -189,13 +204,14 @@ impl<'a, 'b> Names<'a, 'b> {
     fn visit_item(
         &mut self,
         id: ValueId,
-        name: &str,
+        name: Option<&str>,
         key: &str,
         depth: usize,
     ) -> Result<(), Problem> {
         match &self.pickle.values[id] {
             Value::Tensor(_) | Value::Dict(_) | Value::List(_) | Value::Tuple(_) => {
-                self.visit(id, &join(name, key), depth + 1)
+                let name = name.map(|name| join(name, key));
+                self.visit(id, name.as_deref(), depth + 1)
             }
             // Nothing with a name.
             _ => Ok(()),

@@ -102,6 +102,12 @@ fn unsupported_files_are_named_in_errors() {
     assert!(module.contains("torch.nn.modules.linear.Linear"), "{module}");
     let complex = message("complex.pt");
     assert!(complex.contains("tensor \"c\"") && complex.contains("ComplexFloat"), "{complex}");
+    let folder = tempfile::tempdir().unwrap();
+    for (name, note) in [("old.pt", "before 1.6"), ("old.npz", "an archive of .npy files")] {
+        let error =
+            load_bytes(folder.path(), name, b"\x80\x02\x8a\nl\xfc").unwrap_err().to_string();
+        assert!(error.contains("no zip archive") && error.contains(note), "{error}");
+    }
     let missing = message("missing.npy");
     assert!(missing.contains("missing.npy"), "{missing}");
 }
@@ -392,10 +398,35 @@ fn metadata_of_tensors_is_applied_or_refused() {
         (dtype("bool", &flag("neg", set)), "no negative"),
         (dtype("int32", &flag("conj", set)), "\"conj\""),
         (dtype("int32", b"NN"), "arguments that do not fit"),
+        (dtype("uint4", b""), "its dtype is that of torch.uint4"),
+        (dtype("bits1x8", b""), "its dtype is that of torch.bits1x8"),
+        (dtype("internal", b""), "refers to torch.internal"),
     ];
     for (tail, expected) in refused {
         let message = load_tail(&tail).unwrap_err().to_string();
         assert!(message.contains(expected), "{message} does not say {expected:?}");
+    }
+}
+
+#[test]
+fn tensors_without_a_name_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let tensor = tensor_opcodes(2, 0, ["K\x02", "K\x01"], b"");
+    let load_dict = |key: &[u8], value: &[u8]| {
+        let pickle = [&b"}X\x01\0\0\0a"[..], &tensor[..], b"s", key, value, b"s."].concat();
+        load_pickle(folder.path(), &pickle, &[0; 8])
+    };
+    // A float, None, a tuple, bytes, an integer of 9 bytes.
+    let keys: [&[u8]; 5] =
+        [b"G\x3f\xf8\0\0\0\0\0\0", b"N", b"K\x01\x85", b"C\x01b", b"\x8a\x09\0\0\0\0\0\0\0\0\x01"];
+    for key in keys {
+        for value in [tensor.clone(), [&b"]("[..], &tensor[..], b"e"].concat()] {
+            let message = load_dict(key, &value).unwrap_err().to_string();
+            assert!(message.contains("no text or integer"), "{message}");
+        }
+        // Nothing that has no name is lost.
+        let tensors = load_dict(key, b"](K\x01Ne").unwrap();
+        assert_eq!(tensors.keys().collect::<Vec<_>>(), ["a"]);
     }
 }
 
@@ -470,6 +501,29 @@ fn metadata_of_gguf_may_not_need_much_more_memory_than_the_file() {
     assert_eq!(metadata["a"], GgufValue::Array(vec![GgufValue::U8(7); 1 << 16]));
     let message = load_array(3 << 20).unwrap_err().to_string();
     assert!(message.contains("too much memory"), "{message}");
+}
+
+#[test]
+fn headers_of_safetensors_may_not_need_much_more_memory_than_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let load_header = |tensors: usize, items: usize| {
+        let items: Vec<String> = (0..items).map(|item| format!(r#""{item:06}":"""#)).collect();
+        let mut header = format!(r#"{{"__metadata__":{{{}}}"#, items.join(","));
+        for tensor in 0..tensors {
+            let description = r#"{"dtype":"U8","shape":[0],"data_offsets":[0,0]}"#;
+            header.push_str(&format!(r#","{tensor:06}":{description}"#));
+        }
+        header.push('}');
+        std::fs::write(&path, safetensors(&header, 0)).unwrap();
+        load_safetensors_metadata(&path)
+    };
+    assert_eq!(load_header(110_000, 10).unwrap().len(), 10);
+    // Too many tensors, and too many items beside them.
+    for (tensors, items) in [(130_000, 10), (110_000, 120_000)] {
+        let message = load_header(tensors, items).unwrap_err().to_string();
+        assert!(message.contains("too much memory"), "{message}");
+    }
 }
 
 #[test]

@@ -167,6 +167,28 @@ fn a_replaced_file_keeps_its_mode() {
 
 #[cfg(unix)]
 #[test]
+fn a_file_that_may_not_be_written_is_not_replaced() {
+    use std::fs::{File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let protected = folder.path().join("protected.npy");
+    std::fs::write(&protected, "old").unwrap();
+    std::fs::set_permissions(&protected, Permissions::from_mode(0o444)).unwrap();
+    // This program: while it runs, not even root may write to it.
+    let running = folder.path().join("running");
+    std::fs::hard_link(std::env::current_exe().unwrap(), &running).unwrap();
+    for path in [protected, running] {
+        let is_writable = File::options().write(true).open(&path).is_ok();
+        let before = std::fs::metadata(&path).unwrap().len();
+        let saved = save_npy(&Tensor::from_slice(&[1], &[7]).unwrap(), &path);
+        assert_eq!(saved.is_ok(), is_writable, "{}: {saved:?}", path.display());
+        let is_kept = std::fs::metadata(&path).unwrap().len() == before;
+        assert_eq!(is_kept, !is_writable, "{}", path.display());
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn symbolic_links_are_followed() {
     use std::os::unix::fs::symlink;
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,8 @@
 //!
 //! Nothing here computes, but for an optimiser: it computes the parameters when it is created, and
 //! in each step all parameters, buffers and its state in one run. An update is an
-//! [`assign`](gradiff_tensor::Tensor::assign).
+//! [`assign`](gradiff_tensor::Tensor::assign). A [`BatchNorm`] whose buffers no optimiser has
+//! computes them after several batches.
 //!
 //! ```
 //! use gradiff_nn::optim::{Optimizer, SGD};

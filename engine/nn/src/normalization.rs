@@ -1,16 +1,27 @@
 //! Normalization: of batches, groups, instances, layers, and by the root mean square.
 
-use gradiff_graph::DType;
-use gradiff_tensor::{Error, Tensor, keepdim};
+use std::iter::successors;
 
-use crate::functional::{affine, buffer, check_sizes, filled, invalid, per_channel};
+use gradiff_graph::DType;
+use gradiff_tensor::{Error, Tensor, keepdim, realize};
+
+use crate::functional::{affine, buffer, check_options, check_sizes, filled, invalid, per_channel};
 use crate::{Module, state};
+
+/// The number of nodes from the running mean down to its buffer at which updates are computed. An
+/// update adds 3 to 5, and keeps its batch until it is computed.
+const WAITING_NODES: usize = 24;
 
 /// Batch normalization of [n, c, ..], by the mean and variance of each channel.
 ///
 /// While training ([`Tensor::train`]) they are those of the batch, and the running statistics are
-/// updated by them, with the unbiased variance; else they are the running statistics. The update is
-/// lazy, as any assignment: a step of an optimiser that has the buffers computes it.
+/// updated by them, with the unbiased variance; else they are the running statistics. A batch
+/// without elements counts, and changes no statistics.
+///
+/// The update is lazy, as any assignment, and keeps the batch in memory: a step of an optimiser
+/// that has the buffers computes it. If several updates wait, a call of the layer computes them,
+/// each layer for itself, which costs more: give the optimiser the tensors of frozen layers as
+/// well, after `requires_grad_(false)`.
 ///
 /// ```
 /// # use gradiff_nn::{BatchNorm, Module};
@@ -126,19 +137,20 @@ impl BatchNorm {
     }
 
     /// Updates the running statistics by those of a batch, of which `count` elements are in each
-    /// channel.
+    /// channel, not 1.
     fn track(&self, mean: &Tensor, variance: &Tensor, count: i64) -> Result<(), Error> {
         let (Some(running_mean), Some(running_var)) = (&self.running_mean, &self.running_var)
         else {
             return Ok(());
         };
-        if count == 1 {
-            return invalid("BatchNorm while training: a channel must have more than 1 element");
+        let nodes = successors(Some(running_mean.uop()), |node| node.src().first().cloned());
+        if WAITING_NODES < nodes.count() {
+            realize(&[running_mean, running_var, &self.num_batches_tracked])?;
         }
         let unbiased = count as f64 / (count - 1) as f64;
-        for (running, batch, factor) in
-            [(running_mean, mean, 1.0), (running_var, variance, unbiased)]
-        {
+        let updates = [(running_mean, mean, 1.0), (running_var, variance, unbiased)];
+        // The mean of no elements is NaN.
+        for (running, batch, factor) in updates.into_iter().filter(|_| count != 0) {
             let batch = batch.detach().mul(self.momentum * factor)?;
             let sum = running.detach().mul(1.0 - self.momentum)?.add(batch)?;
             running.assign(sum.cast(running.dtype())?)?;
@@ -151,6 +163,7 @@ impl BatchNorm {
 impl Module for BatchNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         check_channels("BatchNorm", x, self.size)?;
+        check_options("BatchNorm", &[("eps", self.eps), ("momentum", self.momentum)])?;
         let (dtype, parameters) = (x.dtype(), [&self.weight, &self.bias]);
         let is_narrow = parameters.iter().copied().flatten().all(|y| y.dtype() == dtype);
         // Squares and sums of halves soon exceed their range.
@@ -165,12 +178,18 @@ impl Module for BatchNorm {
                 (wide(mean)?, wide(variance)?)
             }
             _ => {
+                let count = x.size_elements() / self.size;
+                if count == 1 {
+                    return invalid(format!(
+                        "BatchNorm of {x:?} by the statistics of this batch: a channel must have \
+                         more than 1 element"
+                    ));
+                }
                 let axes: Vec<i64> = (0..x.rank() as i64).filter(|axis| *axis != 1).collect();
                 let mean = x.mean(keepdim(&axes[..]))?;
                 let variance = x.sub(&mean)?.square()?.mean(keepdim(&axes[..]))?;
                 if Tensor::is_training() {
                     let flat = |y: &Tensor| y.reshape(&[self.size]);
-                    let count = x.size_elements() / self.size;
                     self.track(&flat(&mean)?, &flat(&variance)?, count)?;
                 }
                 (mean, variance)
@@ -465,6 +484,7 @@ impl Module for RMSNorm {
             DType::F64 => x.clone(),
             _ => x.cast(DType::F32)?,
         };
+        check_options("RMSNorm", &[("eps", self.eps)])?;
         let scale = wide.square()?.mean(keepdim(-1))?.add(self.eps)?.rsqrt()?;
         wide.mul(scale)?.cast(x.dtype())?.mul(&self.weight)
     }

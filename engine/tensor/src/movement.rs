@@ -5,6 +5,7 @@ use gradiff_graph::{Arg, Constant, DType, Dims, Op, Pairs, UOp};
 use crate::axes::{resolve_axes, resolve_axis};
 use crate::elementwise::cast_node;
 use crate::error::invalid;
+use crate::parameters::detached;
 use crate::placement::check_devices;
 use crate::tensor::{
     broadcast, check_reduced, check_shape, constant_node, reshape_node, with_shape,
@@ -12,10 +13,20 @@ use crate::tensor::{
 use crate::{Error, Scalar, Tensor};
 
 impl Tensor {
-    /// Changes the shape; the elements keep their row-major order.
+    /// Changes the shape; the elements keep their row-major order. One of the sizes may be -1: it
+    /// stands for the number of elements divided by the product of the other sizes.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
+    /// assert_eq!(x.reshape(&[-1, 2])?.to_text()?, "[[1, 2], [3, 4], [5, 6]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     /// # Errors
-    /// If `shape` has another number of elements.
+    /// If `shape` has another number of elements, or -1 and no size, or several, would fit.
     pub fn reshape(&self, shape: &[i64]) -> Result<Tensor, Error> {
+        let inferred = self.inferred(shape)?;
+        let shape = inferred.as_deref().unwrap_or(shape);
         let (from, to) = (self.size_elements(), check_shape(shape)?);
         if from != to {
             return invalid(format!(
@@ -24,6 +35,29 @@ impl Tensor {
             ));
         }
         Ok(Tensor::from_valid(reshape_node(self.uop(), shape)))
+    }
+
+    /// Returns a shape that has -1 with the size in its place; `None` for a shape without.
+    fn inferred(&self, shape: &[i64]) -> Result<Option<Vec<i64>>, Error> {
+        let Some(at) = shape.iter().position(|size| *size == -1) else { return Ok(None) };
+        let mut sizes = shape.to_vec();
+        let mut known = shape.iter().enumerate().filter(|(axis, _)| *axis != at);
+        let product = known.try_fold(1i64, |product, (_, size)| match size {
+            0.. => product.checked_mul(*size),
+            _ => None,
+        });
+        let from = self.size_elements();
+        match product {
+            Some(product @ 1..) if from % product == 0 => sizes[at] = from / product,
+            _ => {
+                return invalid(format!(
+                    "reshape {:?} to {shape:?}: one size may be -1, if the product of the others \
+                     is not 0 and divides {from}",
+                    self.shape()
+                ));
+            }
+        }
+        Ok(Some(sizes))
     }
 
     /// Reorders axes: axis i of the result is axis `axes[i]` of `self`. Negative numbers count from
@@ -47,20 +81,38 @@ impl Tensor {
         self.movement(Op::Permute, Arg::Dims(order.iter().map(|axis| *axis as i64).collect()))
     }
 
-    /// Repeats axes of size 1, so that the shape becomes `shape`, which has the same rank.
+    /// Repeats axes of size 1, so that the shape becomes `shape`, which may have more axes, before
+    /// the first of the tensor. The size -1 stands for that of the tensor.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 1], &[1, 2])?;
+    /// assert_eq!(x.expand(&[-1, 3])?.to_text()?, "[[1, 1, 1], [2, 2, 2]]");
+    /// assert_eq!(x.expand(&[4, 2, 3])?.shape(), [4, 2, 3]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     /// # Errors
-    /// If the ranks differ, or if a size changes that is not 1.
+    /// If there are fewer axes, or if a size changes that is not 1.
     pub fn expand(&self, shape: &[i64]) -> Result<Tensor, Error> {
-        check_shape(shape)?;
-        let fits = self.rank() == shape.len()
-            && self.shape().iter().zip(shape).all(|(from, to)| from == to || *from == 1);
+        let mut sizes = shape.to_vec();
+        let mut aligned = vec![1; shape.len().saturating_sub(self.rank())];
+        for (to, from) in sizes.iter_mut().skip(aligned.len()).zip(self.shape()) {
+            *to = if *to == -1 { *from } else { *to };
+        }
+        check_shape(&sizes)?;
+        aligned.extend(self.shape());
+        let fits = aligned.len() == sizes.len()
+            && aligned.iter().zip(&sizes).all(|(from, to)| from == to || *from == 1);
         if !fits {
             return invalid(format!(
-                "expand {:?} to {shape:?}: ranks must be equal, and only sizes of 1 may change",
+                "expand {:?} to {shape:?}: only sizes of 1 may change, and axes may be added \
+                 before the first",
                 self.shape()
             ));
         }
-        Ok(self.movement(Op::Expand, Arg::Dims(Dims::from_slice(shape))))
+        let (node, arg) = (reshape_node(self.uop(), &aligned), Dims::from_slice(&sizes));
+        let expanded = UOp::new(Op::Expand, self.dtype(), [node], Arg::Dims(arg));
+        Ok(Tensor::from_valid(with_shape(expanded)))
     }
 
     /// Adds elements with this value to each axis; `pads` has their numbers (before, after).
@@ -216,9 +268,10 @@ impl Tensor {
         Tensor::from_valid(with_shape(UOp::unary(Op::Contiguous, self.dtype(), self.uop())))
     }
 
-    /// Returns the same value, through which no gradient flows.
+    /// Returns the same value, through which no gradient flows. It keeps no computation of a tensor
+    /// that is realised.
     pub fn detach(&self) -> Tensor {
-        Tensor::from_valid(with_shape(UOp::unary(Op::Detach, self.dtype(), self.uop())))
+        Tensor::from_valid(detached(&self.uop()))
     }
 
     /// The tensor of a movement op with this argument.

@@ -24,6 +24,8 @@ use std::ops::{
     Mul, MulAssign, Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
 };
 
+use gradiff_graph::DType;
+
 use crate::{Error, Operand, Tensor};
 
 /// Returns the tensor.
@@ -34,17 +36,19 @@ fn expected(result: Result<Tensor, Error>) -> Tensor {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The scalar as a tensor without axes, of the dtype that it takes beside `tensor`.
-fn scalar_beside(scalar: Operand, tensor: &Tensor) -> Result<Tensor, Error> {
-    match scalar {
-        Operand::Tensor(first) => Ok(first),
-        Operand::Scalar(scalar) => Tensor::scalar(tensor.dtype(), scalar),
-    }
+/// The dtype that a scalar takes before an operator with a tensor.
+fn same(dtype: DType) -> DType {
+    dtype
+}
+
+/// The dtype of a scalar that is divided by a tensor: that in which [`Tensor::div`] divides.
+fn divided(dtype: DType) -> DType {
+    if dtype.is_float() { dtype } else { DType::F32 }
 }
 
 /// Implements a binary operator for a tensor or reference on the left.
 macro_rules! operators {
-    ($($trait:ident $operator:ident $method:ident;)*) => {$(
+    ($($trait:ident $operator:ident $method:ident $dtype:ident;)*) => {$(
         impl<T: Into<Operand>> $trait<T> for &Tensor {
             type Output = Tensor;
 
@@ -61,19 +65,19 @@ macro_rules! operators {
             }
         }
 
-        scalars_first! { $trait $operator $method: i64 f64 }
+        scalars_first! { $trait $operator $method $dtype: i64 f64 }
     )*};
 }
 
 /// Implements a binary operator for a scalar on the left: of one integer and one float type, so
-/// that the type of a literal is clear. The result has the dtype of the tensor.
+/// that the type of a literal is clear. `$dtype` gives the scalar's dtype by that of the tensor.
 macro_rules! scalars_first {
-    ($trait:ident $operator:ident $method:ident: $($scalar:ty)*) => {$(
+    ($trait:ident $operator:ident $method:ident $dtype:ident: $($scalar:ty)*) => {$(
         impl $trait<&Tensor> for $scalar {
             type Output = Tensor;
 
             fn $operator(self, other: &Tensor) -> Tensor {
-                let scalar = scalar_beside(self.into(), other);
+                let scalar = Tensor::scalar($dtype(other.dtype()), self);
                 expected(scalar.and_then(|scalar| Tensor::$method(&scalar, other)))
             }
         }
@@ -89,16 +93,16 @@ macro_rules! scalars_first {
 }
 
 operators! {
-    Add add add;
-    Sub sub sub;
-    Mul mul mul;
-    Div div div;
-    Rem rem floormod;
-    BitAnd bitand and;
-    BitOr bitor or;
-    BitXor bitxor xor;
-    Shl shl shl;
-    Shr shr shr;
+    Add add add same;
+    Sub sub sub same;
+    Mul mul mul same;
+    Div div div divided;
+    Rem rem floormod same;
+    BitAnd bitand and same;
+    BitOr bitor or same;
+    BitXor bitxor xor same;
+    Shl shl shl same;
+    Shr shr shr same;
 }
 
 /// Implements an assignment with an operation: the tensor and its clones become the result.
@@ -160,7 +164,7 @@ impl Not for Tensor {
 
 #[cfg(test)]
 mod tests {
-    use crate::Tensor;
+    use super::*;
 
     fn text(tensor: &Tensor) -> String {
         let there = tensor.to("interp").expect("always there");
@@ -189,14 +193,21 @@ mod tests {
             assert_eq!(text(&found), wanted);
         }
         assert_eq!(text(&(&x / 2)), "[3.5, -3.5]");
-        let shifted = 10i64 - &x.cast(gradiff_graph::DType::U8).expect("a cast");
-        assert_eq!(shifted.dtype(), gradiff_graph::DType::U8);
+        assert_eq!(text(&(10.5 / &x)), "[1.5, -1.5]");
+        let bytes = Tensor::from_slice(&[2], &[8u8, 100]).expect("two elements");
+        assert_eq!(text(&(1000 / &bytes)), "[125.0, 10.0]");
+        let mask = Tensor::from_slice(&[1], &[true]).expect("an element");
+        assert_eq!(text(&(2 / &mask)), "[2.0]");
+        let double = x.cast(DType::F64).expect("a cast");
+        assert_eq!((1 / &double).dtype(), DType::F64);
+        let shifted = 10i64 - &x.cast(DType::U8).expect("a cast");
+        assert_eq!(shifted.dtype(), DType::U8);
     }
 
     #[test]
     #[should_panic(expected = "add of shapes [2] and [3]")]
     fn an_operator_panics_with_the_message_of_its_method() {
-        let [x, y] = [2, 3].map(|size| Tensor::zeros(gradiff_graph::DType::F32, &[size]));
+        let [x, y] = [2, 3].map(|size| Tensor::zeros(DType::F32, &[size]));
         let _ = x.expect("zeros") + y.expect("zeros");
     }
 }

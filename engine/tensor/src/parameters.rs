@@ -153,6 +153,18 @@ pub(crate) fn may_require_gradient(node: &UOp) -> bool {
     nearest.any(|node| requiring(node).is_some()) || nodes.next().is_some()
 }
 
+/// Returns a node of the same value that passes no gradients. The computation of what has been
+/// computed, which is kept for gradients alone, is not below it.
+pub(crate) fn detached(node: &UOp) -> UOp {
+    let value = match (node.op(), node.arg()) {
+        (Op::Function, Arg::Name(name)) if **name == *COMPUTED => &node.src()[0],
+        _ => node,
+    };
+    let detached = UOp::unary(Op::Detach, node.dtype(), value.clone());
+    assert!(detached.shape().is_some(), "a node of tensor level has a shape");
+    detached
+}
+
 /// Returns the node of a tensor that has been computed: `value`, through which the gradients of the
 /// node `before` still flow, if tensors that require one are below it.
 pub(crate) fn keeping_gradients(before: &UOp, value: UOp) -> UOp {

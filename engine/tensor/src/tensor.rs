@@ -6,7 +6,7 @@ use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 
 use crate::error::invalid;
 use crate::modes::IS_WITHOUT_GRADIENTS;
-use crate::parameters::{keeping_gradients, may_require_gradient, new_parameter};
+use crate::parameters::{detached, keeping_gradients, may_require_gradient, new_parameter};
 use crate::state::{Shared, State};
 use crate::{Element, Error, Scalar};
 
@@ -41,7 +41,7 @@ impl Tensor {
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
         let node = match IS_WITHOUT_GRADIENTS.get() && may_require_gradient(&node) {
-            true => with_shape(UOp::unary(Op::Detach, dtype, node)),
+            true => detached(&node),
             false => node,
         };
         Tensor::of_state(Shared::new(node), dtype, shape)
@@ -191,6 +191,14 @@ impl Tensor {
     /// # Errors
     /// As [`from_bytes`](Tensor::from_bytes).
     pub fn from_slice<T: Element>(shape: &[i64], elements: &[T]) -> Result<Tensor, Error> {
+        let count = check_shape(shape)?;
+        if usize::try_from(count) != Ok(elements.len()) {
+            return invalid(format!(
+                "a tensor {}{shape:?} from {} elements: it needs {count}",
+                T::DTYPE,
+                elements.len()
+            ));
+        }
         let mut bytes = Vec::with_capacity(size_of_val(elements));
         elements.iter().for_each(|element| element.push_bytes(&mut bytes));
         Tensor::from_bytes(T::DTYPE, shape, &bytes)

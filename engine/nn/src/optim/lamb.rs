@@ -4,7 +4,7 @@ use gradiff_graph::DType;
 use gradiff_tensor::{Error, Tensor};
 
 use super::optimizer::{Optimizer, Parameters, assign, delegate, norm, trust, zeros_beside};
-use crate::functional::invalid;
+use crate::functional::{check_options, invalid};
 use crate::{State, Visitor};
 
 /// Adam: `m = b1 * m + (1 - b1) * g`, `v = b2 * v + (1 - b2) * g^2`; at step t the parameter
@@ -112,6 +112,8 @@ impl Moments {
     }
 
     fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error> {
+        let options = [("eps", self.eps), ("weight_decay", self.weight_decay)];
+        check_options("an optimiser", &options)?;
         let pairs = self.parameters.gradients()?;
         for (power, beta) in [(&self.b1_t, self.betas[0]), (&self.b2_t, self.betas[1])] {
             assign(power, &power.mul(beta)?)?;

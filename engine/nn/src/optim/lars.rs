@@ -1,9 +1,10 @@
 //! Gradient descent with momentum: SGD, LARS and Muon, after tinygrad, which has them in one class.
 
+use gradiff_graph::Constant;
 use gradiff_tensor::{Error, Tensor};
 
 use super::optimizer::{Optimizer, Parameters, assign, delegate, norm, trust, zeros_beside};
-use crate::functional::invalid;
+use crate::functional::{check_options, invalid};
 use crate::{State, Visitor};
 
 /// Stochastic gradient descent.
@@ -78,7 +79,7 @@ struct Descent {
     tcoef: f64,
     newton_schulz: Option<NewtonSchulz>,
     /// The momenta, one for each parameter, of halves in f32: sums of gradients are soon beyond the
-    /// range of f16. Without a buffer before the first step.
+    /// range of f16. Constants, which need no memory, before the first step.
     b: Vec<Tensor>,
 }
 
@@ -211,7 +212,8 @@ macro_rules! descents {
                 $optimizer(Descent { weight_decay, ..self.0 })
             }
 
-            /// Sets whether the momentum is Nesterov's; the example of [`SGD`] does.
+            /// Sets whether the momentum is Nesterov's, without effect if there is none; the
+            /// example of [`SGD`] does.
             #[must_use]
             pub fn nesterov(self, is_nesterov: bool) -> $optimizer {
                 $optimizer(Descent { is_nesterov, ..self.0 })
@@ -265,9 +267,14 @@ classic! { SGD LARS }
 
 impl Descent {
     fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error> {
+        let decay = ("weight_decay", self.weight_decay);
+        let options = [("momentum", self.momentum), decay, ("tcoef", self.tcoef)];
+        check_options("an optimiser", &options)?;
         let pairs = self.parameters.gradients()?;
         let state = if self.momentum == 0.0 { &[][..] } else { &self.b };
-        for momentum in state.iter().filter(|momentum| momentum.buffer().is_none()) {
+        // A momentum without a buffer may be one that a step has assigned, and nothing computed.
+        let is_zero = |x: &&Tensor| x.constant() == Some(Constant::zero(x.dtype()));
+        for momentum in state.iter().filter(is_zero) {
             assign(momentum, &zeros_beside(momentum, momentum.dtype())?)?;
         }
         for (number, (value, gradient)) in pairs.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! The trait of optimisers, and what all of them have: parameters, buffers, a learning rate.
 
+use gradiff_graph::DType;
 use gradiff_tensor::{Error, Tensor, realize};
 
-use crate::functional::invalid;
+use crate::functional::{invalid, zeroed};
 use crate::{State, Visitor};
 
 /// An optimiser of parameters. As a [`State`] it is what a later process needs to go on: the
@@ -11,7 +12,7 @@ pub trait Optimizer: State {
     /// Returns the parameters, each once.
     fn parameters(&self) -> &[Tensor];
 
-    /// Returns the learning rate, which is kept in f32.
+    /// Returns the learning rate, which is kept in f64 if a parameter is of f64, else in f32.
     ///
     /// ```
     /// # use gradiff_nn::optim::{Optimizer, SGD};
@@ -58,8 +59,8 @@ pub trait Optimizer: State {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     /// # Errors
-    /// If this thread does not train ([`Tensor::train`]), or a parameter has no gradient. The
-    /// parameters are unchanged then.
+    /// If this thread does not train ([`Tensor::train`]), a parameter has no gradient, or an option
+    /// such as the weight decay is negative or not finite. The parameters are unchanged then.
     fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error>;
 
     /// Replaces the parameters by the updated values, and computes them.
@@ -172,7 +173,8 @@ impl OptimizerGroup {
 pub(crate) struct Parameters {
     pub(crate) trained: Vec<Tensor>,
     buffers: Vec<Tensor>,
-    /// The learning rate [1], f32, in a buffer: kernels do not depend on its value.
+    /// The learning rate [1] in a buffer: kernels do not depend on its value. In f64 if a parameter
+    /// is, else in f32.
     rate: Tensor,
 }
 
@@ -199,16 +201,23 @@ impl Parameters {
             return invalid("an optimiser without parameters: one tensor must require a gradient");
         }
         realize(&trained.iter().chain(&buffers).collect::<Vec<_>>())?;
-        Ok(Parameters { trained, buffers, rate: rate(lr)? })
+        // A device of f32 parameters alone needs no f64.
+        let rate = match trained.iter().find(|tensor| tensor.dtype() == DType::F64) {
+            Some(wide) => rate(DType::F64, lr)?.to(wide.device()?)?,
+            None => rate(DType::F32, lr)?,
+        };
+        Ok(Parameters { trained, buffers, rate })
     }
 
     pub(crate) fn lr(&self) -> Result<f64, Error> {
-        let rate = self.rate.to_vec::<f32>()?;
-        Ok(f64::from(rate[0]))
+        match self.rate.dtype() {
+            DType::F64 => self.rate.item::<f64>(),
+            _ => Ok(f64::from(self.rate.item::<f32>()?)),
+        }
     }
 
     pub(crate) fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
-        self.rate.assign(rate(lr)?)?;
+        self.rate.assign(rate(self.rate.dtype(), lr)?.to(self.rate.device()?)?)?;
         Ok(())
     }
 
@@ -234,9 +243,9 @@ impl Parameters {
         self.trained.iter().enumerate().map(pair).collect()
     }
 
-    /// The learning rate as a scalar on the device of a tensor.
+    /// The learning rate as a scalar in the dtype and on the device of a tensor.
     pub(crate) fn rate_beside(&self, tensor: &Tensor) -> Result<Tensor, Error> {
-        scalar_beside(&self.rate, tensor)
+        self.rate.reshape(&[])?.cast(tensor.dtype())?.to(tensor.device()?)
     }
 
     /// Assigns a value to a parameter, in its dtype.
@@ -255,23 +264,27 @@ impl Parameters {
     }
 }
 
-/// A learning rate as a tensor of one f32.
+/// Checks a learning rate.
 ///
 /// # Errors
 /// If it is not finite in f32, or negative.
-pub(super) fn rate(lr: f64) -> Result<Tensor, Error> {
+pub(super) fn check_rate(lr: f64) -> Result<(), Error> {
     let rate = lr as f32;
     if !rate.is_finite() || rate < 0.0 {
         return invalid(format!(
             "a learning rate of {lr}: it must be finite in f32, and 0 or more"
         ));
     }
-    Tensor::from_slice(&[1], &[rate])
+    Ok(())
 }
 
-/// A tensor of one element as a scalar on the device of another tensor.
-fn scalar_beside(scalar: &Tensor, tensor: &Tensor) -> Result<Tensor, Error> {
-    scalar.reshape(&[])?.to(tensor.device()?)
+/// A learning rate as a tensor of one f32 or f64.
+fn rate(dtype: DType, lr: f64) -> Result<Tensor, Error> {
+    check_rate(lr)?;
+    match dtype {
+        DType::F64 => Tensor::from_slice(&[1], &[lr]),
+        _ => Tensor::from_slice(&[1], &[lr as f32]),
+    }
 }
 
 /// Assigns a value, cast to the dtype; no gradient flows through it.
@@ -281,9 +294,9 @@ pub(crate) fn assign(target: &Tensor, value: &Tensor) -> Result<(), Error> {
 }
 
 /// Creates zeros in a buffer on the device of a tensor, of its shape.
-pub(crate) fn zeros_beside(tensor: &Tensor, dtype: gradiff_graph::DType) -> Result<Tensor, Error> {
-    let size_bytes = tensor.size_elements() as usize * dtype.size_bytes();
-    let zeros = Tensor::from_bytes(dtype, tensor.shape(), &vec![0; size_bytes])?;
+pub(crate) fn zeros_beside(tensor: &Tensor, dtype: DType) -> Result<Tensor, Error> {
+    let zeros = zeroed(tensor.size_elements(), dtype.size_bytes())?;
+    let zeros = Tensor::from_bytes(dtype, tensor.shape(), &zeros)?;
     zeros.to(tensor.device()?)?.requires_grad_(false)
 }
 

@@ -12,7 +12,7 @@ use std::f64::consts::PI;
 
 use gradiff_tensor::{Error, Tensor};
 
-use super::optimizer::{Optimizer, rate};
+use super::optimizer::{Optimizer, check_rate};
 use crate::functional::invalid;
 use crate::load_state_dict;
 
@@ -224,7 +224,7 @@ impl OneCycleLR {
         let min_lr = initial_lr / final_div_factor;
         let rising = total_steps as f64 * pct_start;
         let falling = total_steps as f64 - rising;
-        [max_lr, min_lr].into_iter().try_for_each(|lr| rate(lr).map(drop))?;
+        [max_lr, min_lr].into_iter().try_for_each(check_rate)?;
         let schedule = OneCycleLR { max_lr, initial_lr, min_lr, rising, falling, count: 0 };
         optimizer.set_lr(schedule.rate(0))?;
         Ok(schedule)
@@ -303,7 +303,7 @@ macro_rules! schedules {
 
             fn load_state_dict(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<(), Error> {
                 let [count, $($base,)?] = loaded(["count", $(stringify!($base),)?], tensors)?;
-                $(rate($base)?;)?
+                $(check_rate($base)?;)?
                 self.count = whole("count", count)?;
                 $(self.$base = $base;)?
                 Ok(())
@@ -393,8 +393,14 @@ impl ReduceLROnPlateau {
         ReduceLROnPlateau { patience, ..self }
     }
 
+    /// Returns whether the metric is better than the best, or, if there is none, than the worst.
     fn is_better(&self, current: f64) -> bool {
-        let Some(best) = self.best else { return !current.is_nan() };
+        let Some(best) = self.best else {
+            return match self.metric {
+                Metric::MinRelative(_) | Metric::MinAbsolute(_) => current < f64::INFINITY,
+                Metric::MaxRelative(_) | Metric::MaxAbsolute(_) => f64::NEG_INFINITY < current,
+            };
+        };
         match self.metric {
             Metric::MinRelative(share) => current < best * (1.0 - share),
             Metric::MinAbsolute(amount) => current < best - amount,

@@ -229,8 +229,14 @@ impl Tensor {
     /// ```
     pub fn repeat_interleave(&self, count: i64, axis: i64) -> Result<Tensor, Error> {
         let axis = resolve_axis("repeat_interleave", axis, self.shape())?;
+        if count < 0 {
+            return invalid(format!(
+                "repeat_interleave {:?} {count} times: the count must be 0 or more",
+                self.shape()
+            ));
+        }
         let mut shape = self.shape().to_vec();
-        if shape[axis] == 0 && 0 <= count {
+        if shape[axis] == 0 {
             return Ok(self.unchanged());
         }
         shape.insert(axis + 1, 1);
