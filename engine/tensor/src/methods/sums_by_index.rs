@@ -71,11 +71,11 @@ fn last_of_equal_keys(keys: &Tensor, axis: usize, size: i64) -> Result<Tensor, E
     let mut shape = vec![1; keys.rank()];
     shape[axis] = size;
     let number = Tensor::arange(keys.dtype(), 0, 1, size)?.reshape(&shape)?;
-    let mut all = keys.shape().to_vec();
-    all[axis] = size;
+    let mut wide = keys.shape().to_vec();
+    wide[axis] = size;
     let key_at = |position: &Tensor| keys.gather(axis as i64, position);
     // The number of keys that are not above it, by bisection.
-    let mut taken = Tensor::full(DType::I32, &all, 0)?;
+    let mut taken = Tensor::full(DType::I32, &wide, 0)?;
     let mut step = 1 << count.ilog2();
     while 0 < step {
         let candidate = taken.add(step)?;

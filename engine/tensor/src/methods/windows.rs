@@ -384,10 +384,10 @@ impl Tensor {
         // Few products, or sums of few, are not worth several kernels.
         let products = weights.size_elements().saturating_mul(self.shape()[2..].iter().product());
         let is_worth = DIVIDED_PRODUCTS <= products && DIVIDED_CHANNELS <= weights.shape()[1];
-        let most = if is_worth { 2 } else { 1 };
+        let parts_max = if is_worth { 2 } else { 1 };
         let phases = |axis: usize| {
             let phases = Phases::of(shape[2 + axis], stride[axis], dilation[axis]);
-            phases.filter(|parts| parts.len() <= most)
+            phases.filter(|parts| parts.len() <= parts_max)
         };
         let phases: Vec<Option<Vec<Phases>>> = (0..axes).map(phases).collect();
         // Elements of an axis without phases have zeros between them, and so many around, or are so
