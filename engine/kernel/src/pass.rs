@@ -46,7 +46,7 @@ pub const PASSES: &[GraphPass] = &[
     },
     Pass {
         name: "shape",
-        promise: "no axis of size 1, no axes that could be merged but rows for threads, reduced last",
+        promise: "no axes of size 1, or that could be merged but rows for threads, reduced last",
         run: shape::simplify,
     },
     Pass {

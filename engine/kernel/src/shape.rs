@@ -1,8 +1,8 @@
 //! Pass `shape`: reduces the tree to as few axes as its trackers allow, reduced axes last.
 //!
 //! Fewer axes give fewer loops and shorter indices. Axes of size 1 are removed, adjacent axes are
-//! merged if no tracker needs another view for that, and a sum of sums becomes one sum. Rows on which
-//! masks depend stay an axis where threads divide them.
+//! merged if no tracker needs another view for that, and a sum of sums becomes one sum. Rows that
+//! masks tell apart stay an axis where threads divide them.
 
 use std::collections::BTreeSet;
 
@@ -117,9 +117,9 @@ impl Groups {
         trackers
     }
 
-    /// Returns the merged axes, but for the innermost one, if threads divide a kernel without
-    /// reductions and masks depend on the axis before it alone, as those of concatenated rows. The
-    /// optimiser would cut both as one where masks change, which leaves no loop with each store.
+    /// Merges the axes, except the innermost with that before it, if only the latter is masked, as
+    /// concatenated rows are, and threads divide the kernel, which reduces nothing. A merged axis
+    /// would be cut where masks change, so that no loop has each store. `None` for other kernels.
     fn with_masked_rows(
         &self,
         trackers: &[ShapeTracker],

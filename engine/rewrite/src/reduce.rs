@@ -85,14 +85,15 @@ pub(crate) fn gather(uop: &UOp) -> Option<UOp> {
 /// Opens a chain of choices between a value and 0: the clauses that must all hold, and the value.
 fn open(value: &UOp) -> Option<(SmallVec<[Clause; 4]>, UOp)> {
     let mut clauses = SmallVec::new();
+    let mut seen = FxHashSet::default();
     let mut value = value;
     while let (Op::Where, [condition, x, y]) = (value.op(), value.src()) {
         let is_zero = |uop: &UOp| uop.as_const() == Some(Constant::zero(uop.dtype()));
         if is_zero(y) {
-            split(condition, false, &mut clauses);
+            split(condition, false, &mut seen, &mut clauses);
             value = x;
         } else if is_zero(x) {
-            split(condition, true, &mut clauses);
+            split(condition, true, &mut seen, &mut clauses);
             value = y;
         } else {
             break;
@@ -101,16 +102,25 @@ fn open(value: &UOp) -> Option<(SmallVec<[Clause; 4]>, UOp)> {
     (!clauses.is_empty()).then(|| (clauses, value.clone()))
 }
 
-/// Splits a truth value, negated or not, into the clauses of a conjunction.
-fn split(truth: &UOp, is_negated: bool, clauses: &mut SmallVec<[Clause; 4]>) {
+/// Splits a truth value, negated or not, into the clauses of a conjunction. A truth value that was
+/// seen has its clauses there: there may be exponentially many paths to it.
+fn split(
+    truth: &UOp,
+    is_negated: bool,
+    seen: &mut FxHashSet<Clause>,
+    clauses: &mut SmallVec<[Clause; 4]>,
+) {
+    if !seen.insert((truth.clone(), is_negated)) {
+        return;
+    }
     let conjunction = if is_negated { Op::Or } else { Op::And };
     match truth.src() {
         [x, y] if truth.op() == conjunction => {
-            split(x, is_negated, clauses);
-            split(y, is_negated, clauses);
+            split(x, is_negated, seen, clauses);
+            split(y, is_negated, seen, clauses);
         }
         [x, y] if truth.op() == Op::CmpNe && y.as_const() == Some(Constant::bool(true)) => {
-            split(x, !is_negated, clauses);
+            split(x, !is_negated, seen, clauses);
         }
         _ => clauses.push((truth.clone(), is_negated)),
     }
@@ -199,5 +209,37 @@ impl Substitution<'_> {
             _ => self.inside.clone(),
         };
         UOp::new(Op::Index, index.dtype(), [global.clone(), offset.clone(), gate], Arg::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::{Dims, Variable};
+
+    use super::*;
+
+    /// Each truth value is made of two that use the one before it: there are 4096 paths to the
+    /// first.
+    #[test]
+    fn clauses_of_shared_truth_values_are_gated_once() {
+        let variable = Variable { name: "n".to_owned(), min: -9, max: 99 };
+        let index = UOp::new(Op::DefineVar, DType::I32, [], Arg::Var(variable.into()));
+        let number = |value: i64| UOp::int(DType::I32, value);
+        let differs = |value: i64| UOp::binary(Op::CmpNe, index.clone(), number(value));
+        let or = |x: &UOp, y: UOp| UOp::binary(Op::Or, x.clone(), y);
+        let truth = (0..12).fold(differs(0), |truth, level| {
+            let [left, right] = [1, 2].map(|next| or(&truth, differs(2 * level + next)));
+            UOp::binary(Op::Or, left, right)
+        });
+        let range = UOp::new(Op::Range, DType::I32, [number(100)], Arg::plain_axis(0));
+        let is_elsewhere = UOp::binary(Op::CmpNe, index.clone(), range.clone());
+        let chosen = UOp::select(is_elsewhere, number(0), index.clone());
+        let value = UOp::select(truth, number(0), chosen);
+        let arg = Arg::Reduce(Op::Add, Dims::new());
+        let gathered = gather(&UOp::new(Op::Reduce, DType::I32, [value, range], arg));
+        let nodes = gathered.expect("an element of each row").toposort();
+        let conjunctions = nodes.iter().filter(|node| node.op() == Op::And).count();
+        // Two clauses of each level, that of the first, and the bounds of the index.
+        assert_eq!(conjunctions, 26);
     }
 }

@@ -121,8 +121,8 @@ pub(crate) const TRANSPOSED_STRIDE_MAX: i64 = 4;
 pub(crate) const CUTS_MAX: usize = 3;
 /// Fewest iterations of the longest part of a loop that is cut: a vector.
 pub(crate) const CUT_PART_MIN: i64 = 4;
-/// Shortest row that has a loop of its own, so that threads divide the rows, where a cut would leave
-/// no loop for them: a vector of floats.
+/// Shortest row with a loop of its own where threads divide rows that masks tell apart: a vector of
+/// floats.
 pub(crate) const MASKED_ROW_MIN: i64 = 16;
 /// Fewest lanes of vectors the last of which repeats elements: fewer save too little.
 pub(crate) const SHIFTED_LANES_MIN: i64 = 4;

@@ -111,6 +111,17 @@ fn padded(rows: i64, columns: i64, target: &'static str) -> Case {
     Case { ast, sizes, target }
 }
 
+/// Makes the rows of two matrices, one after the other.
+fn concatenated(rows: i64, columns: i64, target: &'static str) -> Case {
+    let [first, second] = [(1, (0, rows)), (2, (rows, 0))].map(|(slot, padding)| {
+        let value = plain(&[rows, columns]).pad(&[padding, (0, 0)]).expect("rows");
+        load(DType::F32, slot, rows * columns, value)
+    });
+    let ast = sink(UOp::binary(Op::Add, first, second), &[2 * rows, columns]);
+    let sizes = [2, 1, 1].map(|count| (count * rows * columns) as usize).to_vec();
+    Case { ast, sizes, target }
+}
+
 /// Makes the sums of all windows of three elements of a row.
 fn windows(columns: i64, target: &'static str) -> Case {
     let (window, size) = (3, columns + 2);
@@ -428,4 +439,44 @@ fn windows_share_adjacent_elements() {
     // 6 windows of 3 are 8 adjacent elements; only the first and the last may be outside the row.
     let is_gated = |load: &&&Instruction| uops.uops[load.src[0] as usize].src.len() == 3;
     assert_eq!((singles.len(), singles.iter().filter(is_gated).count()), (8, 2), "{uops}");
+}
+
+/// Returns the text of the chosen opts for so many threads, which so many iterations are worth.
+fn opts_for_threads(case: &Case, threads: i64, thread_iterations: i64) -> String {
+    let thresholds = Thresholds { thread_iterations, ..Thresholds::USUAL };
+    case.opts_for(&Target { threads, thresholds, ..Target::of(case.target) })
+}
+
+#[test]
+fn kernels_are_divided_among_any_number_of_threads() {
+    let rows = |count: i64| reduction(Op::Add, &[count, 256], &[1], "vectors");
+    for (case, threads, expected) in [
+        (scaled(192, 32, "vectors"), 96, "thread 0 96"),
+        // 18 does not divide 200, but a number of parts does that is a few times as large.
+        (scaled(200, 16, "vectors"), 18, "thread 0 100"),
+        // Fewer rows than threads, or a few more.
+        (rows(8), 16, "thread 0 8"),
+        (rows(17), 16, "thread 0 17"),
+        // Four rounds of 63 parts take less time than two of 21.
+        (rows(63), 20, "thread 0 63"),
+    ] {
+        let opts = opts_for_threads(&case, threads, 32);
+        assert!(opts.ends_with(expected), "{threads} threads: {opts}");
+    }
+}
+
+#[test]
+fn iterations_of_separate_loop_nests_are_added_up() {
+    // A loop of 256 for the sum of each of four rows, and one for its elements.
+    let case = centered(4, 256, false, "vectors");
+    let is_divided = |iterations| opts_for_threads(&case, 4, iterations).contains("thread");
+    assert_eq!([2048, 2049, 1 << 18].map(is_divided), [true, false, false]);
+}
+
+#[test]
+fn concatenated_rows_are_divided_among_threads() {
+    let case = concatenated(24, 32, "vectors");
+    let opts = [1, 2, 4].map(|threads| opts_for_threads(&case, threads, 32));
+    assert!(opts[0].contains("cut") && !opts[0].contains("thread"), "{opts:?}");
+    assert_eq!(opts[1..], ["upcast 1 16, thread 0 2", "upcast 1 16, thread 0 4"]);
 }

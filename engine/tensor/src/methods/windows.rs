@@ -381,10 +381,9 @@ impl Tensor {
         let mut merged = vec![outputs, shape[0] / groups];
         merged.extend(&shape[2..]);
         let weights = weight.reshape(&split)?.permuted(&order).reshape(&merged)?;
-        // Few products, or sums of few, are not worth several kernels.
+        // Few products are not worth several kernels.
         let products = weights.size_elements().saturating_mul(self.shape()[2..].iter().product());
-        let is_worth = DIVIDED_PRODUCTS <= products && DIVIDED_CHANNELS <= weights.shape()[1];
-        let parts_max = if is_worth { 2 } else { 1 };
+        let parts_max = if products < DIVIDED_PRODUCTS { 1 } else { 2 };
         let phases = |axis: usize| {
             let phases = Phases::of(shape[2 + axis], stride[axis], dilation[axis]);
             phases.filter(|parts| parts.len() <= parts_max)
@@ -724,7 +723,10 @@ impl Tensor {
             };
             merged.push(total);
         }
-        self.permuted(&order).pad(&pads, self.zero())?.reshape(&merged)
+        let turns = self.permuted(&order).pad(&pads, self.zero())?;
+        // Those that are put together are stored in whole blocks; a part of a block is not.
+        let are_joined = phases.iter().flatten().any(|parts| 1 < parts.len());
+        if are_joined { turns.contiguous() } else { turns }.reshape(&merged)
     }
 
     /// Adds zeros before and after an axis; negative numbers remove elements.
@@ -938,12 +940,29 @@ impl Tensor {
         steps: &Steps,
     ) -> Result<Tensor, Error> {
         let (g, axes) = (self.shape(), weight.len() - 2);
-        let windows = image.windows_for("conv2d", &weight[2..], steps)?;
         let (groups, outputs) = (steps.groups, weight[0] / steps.groups);
+        // Without channels in a group, only the places of a row are adjacent. If they make no whole
+        // vectors, copies in which the channels are adjacent do.
+        let row = g[1 + axes];
+        let is_short = steps.stride[axes - 1] != 1 || row % ROW_LANES != 0;
+        let is_copied = is_short && outputs * weight[1] == 1 && CHANNELS_MIN <= groups;
+        let [places, image] = [self, image].map(|x| match is_copied {
+            true => x.with_channels_last(),
+            false => x.clone(),
+        });
+        let windows = image.windows_for("conv2d", &weight[2..], steps)?;
         let shape = [&[g[0], groups, outputs][..], &g[2..], &vec![1; 1 + axes]].concat();
-        let products = self.reshape(&shape)?.combined(Op::Mul, &windows)?;
+        let products = places.reshape(&shape)?.combined(Op::Mul, &windows)?;
         let reduced: Vec<usize> = [0].into_iter().chain(3..3 + axes).collect();
         products.sum_kept(&reduced)?.cast(self.dtype())?.reshape(weight)
+    }
+
+    /// The same elements, from a buffer in which those of axis 1 are adjacent.
+    fn with_channels_last(&self) -> Tensor {
+        let rank = self.rank();
+        let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        let back: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+        self.permuted(&order).contiguous().permuted(&back)
     }
 
     /// The windows of a tensor that is padded with `value`.
@@ -1020,9 +1039,12 @@ impl Tensor {
 
 /// Number of products of a transposed convolution from which on phases with different numbers of
 /// elements have kernels of their own.
-const DIVIDED_PRODUCTS: i64 = 1 << 18;
-/// The same of the channels of a group.
-const DIVIDED_CHANNELS: i64 = 8;
+const DIVIDED_PRODUCTS: i64 = 1 << 16;
+
+/// Number of places of a row that are whole vectors.
+const ROW_LANES: i64 = 8;
+/// Number of channels from which on copies with adjacent channels have vectors.
+const CHANNELS_MIN: i64 = 16;
 
 /// The function of a convolution. Its sources are the image, the weights, and the numbers of its
 /// [`Steps`].
