@@ -20,6 +20,7 @@ mod programs;
 mod shapes;
 mod sources;
 mod steer;
+mod tail;
 mod transfer;
 mod values;
 mod views;

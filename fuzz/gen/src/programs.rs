@@ -29,7 +29,7 @@ pub fn program<C: Choices>(choices: &mut C, config: &Config) -> Generated {
     Generated { program, lane }
 }
 
-fn draw_lane<C: Choices>(choices: &mut C, config: &Config) -> Lane {
+pub(crate) fn draw_lane<C: Choices>(choices: &mut C, config: &Config) -> Lane {
     match config.lanes.as_slice() {
         [] => Lane::Exact,
         lanes => {
@@ -136,12 +136,12 @@ impl<'a, C: Choices> Builder<'a, C> {
     pub(crate) fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
         let swarm = Swarm::draw(choices, config, lane);
         let allows_zero = choices.one_in(32);
-        let Limits { elements: limit, max_statements, max_rank } =
+        let Limits { elements: limit, max_statements, max_rank, is_uneven } =
             draw_limits(choices, config, lane);
-        let palette = if limit > config.max_elements || lane == Lane::Idioms {
-            Palette::draw_edges(choices, limit)
-        } else {
-            Palette::draw(choices, allows_zero)
+        let palette = match limit > config.max_elements || lane == Lane::Idioms {
+            true if is_uneven => Palette::draw_uneven(choices, limit),
+            true => Palette::draw_edges(choices, limit),
+            false => Palette::draw(choices, allows_zero),
         };
         let palette = if USUAL_RANK < max_rank { palette.shortened() } else { palette };
         let policy = draw_policy(choices, lane);
@@ -169,6 +169,13 @@ impl<'a, C: Choices> Builder<'a, C> {
     /// Generates the program. If a pair of features is given, the program begins with adjacent
     /// statements that have them.
     fn run(mut self, pair: Option<(Feature, Feature)>) -> Program {
+        let mut outputs = self.body(pair);
+        self.tail(&mut outputs);
+        Program { statements: self.statements, outputs }
+    }
+
+    /// Adds all statements but those of the tail, and returns their outputs.
+    pub(crate) fn body(&mut self, pair: Option<(Feature, Feature)>) -> Vec<ValueId> {
         let max_goal = self.max_statements.min(self.config.max_statements).max(1);
         let goal = 1 + self.choices.below(max_goal as u32) as usize;
         self.begin(pair);
@@ -189,12 +196,16 @@ impl<'a, C: Choices> Builder<'a, C> {
             self.gradient();
         }
         self.sharpen_conversions();
-        let outputs = self.outputs();
-        Program { statements: self.statements, outputs }
+        self.outputs()
+    }
+
+    /// Returns whether programs may have all ops.
+    pub(crate) fn is_free(&self) -> bool {
+        self.config.ops.len() == Op::COUNT && !self.config.dtypes.is_empty()
     }
 
     fn begin(&mut self, pair: Option<(Feature, Feature)>) {
-        let is_free = self.config.ops.len() == Op::COUNT && !self.config.dtypes.is_empty();
+        let is_free = self.is_free();
         match (self.lane, pair) {
             (Lane::Edges, _) => self.edges(),
             (Lane::Idioms, _) => self.idioms(),
@@ -405,6 +416,8 @@ struct Limits {
     elements: usize,
     max_statements: usize,
     max_rank: usize,
+    /// Axes have sizes that leave a remainder after most tiles.
+    is_uneven: bool,
 }
 
 /// Draws the limits of a program. Mostly those of the configuration, rarely more elements or more
@@ -415,7 +428,7 @@ fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Limi
         (Lane::Gradients, _) => 0,
         (_, 16_383..) => 1 << 16,
         (_, 16_375..) => 1 << 14,
-        (_, 16_330..) => 1 << 12,
+        (_, 16_315..) => 1 << 12,
         (_, 16_000..) => 1 << 10,
         (Lane::Idioms, 14_800..) | (_, 15_500..) => 512,
         (Lane::Idioms, 11_000..) => 256,
@@ -431,7 +444,9 @@ fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Limi
     // One program in 30, but for idioms, which have shapes of their own.
     let has_many_axes = lane != Lane::Idioms && (2_400..2_946).contains(&sizes);
     let max_rank = if has_many_axes { config.max_rank } else { config.max_rank.min(USUAL_RANK) };
-    Limits { elements: limit, max_statements: max_statements.max(1), max_rank }
+    // One large program in three.
+    let is_uneven = 1 << 10 <= drawn && sizes % 3 == 1;
+    Limits { elements: limit, max_statements: max_statements.max(1), max_rank, is_uneven }
 }
 
 /// Draws the policy of a program: fixed by the lane in part.

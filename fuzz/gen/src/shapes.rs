@@ -55,6 +55,13 @@ impl Palette {
         Palette { sizes, kinds: 1 + choices.below(3) }
     }
 
+    /// Draws one to three sizes up to `limit` that leave a remainder after most tiles.
+    pub(crate) fn draw_uneven<C: Choices>(choices: &mut C, limit: usize) -> Palette {
+        const SIZES: [usize; 14] = [12, 14, 18, 19, 20, 24, 29, 30, 37, 48, 65, 96, 130, 520];
+        let sizes = [(); 3].map(|()| choices.pick(&SIZES).min(limit));
+        Palette { sizes, kinds: 1 + choices.below(3) }
+    }
+
     /// Makes the sizes small, so that shapes of many axes have few elements.
     pub(crate) fn shortened(mut self) -> Palette {
         for (size, max) in self.sizes.iter_mut().zip([2, 3, 2]) {

@@ -1,12 +1,13 @@
 //! Draws sums of products over labels, and attention.
 
 use gradiff_corpus::{
-    Arg, BinaryOp, DType, Distribution, Fill, Method, ReduceOp, Shape, Statement, ValueId, promote,
+    Arg, BinaryOp, DType, Distribution, Fill, Method, ReduceOp, Shape, Statement, TensorType,
+    ValueId, promote,
 };
 
 use super::floats::{is_exact, is_near, smooth, unknown};
 use crate::elementwise::reduced_dtype;
-use crate::fact::{self, Fact, power};
+use crate::fact::{self, Fact, Policy, power};
 use crate::programs::Builder;
 use crate::{Choices, shapes, transfer};
 
@@ -174,12 +175,7 @@ impl<C: Choices> Builder<'_, C> {
         if !policy.inexact || !self.has_room(4) || self.max_rank < 2 {
             return None;
         }
-        let found = self.pick(|tensor, fact| {
-            tensor.dtype.is_float()
-                && 2 <= tensor.shape.len()
-                && tensor.shape.last() != Some(&0)
-                && (is_exact(fact, policy) || is_near(fact, policy))
-        });
+        let found = self.pick(|tensor, fact| may_attend(tensor, fact, policy));
         let x = match found {
             Some(found) => found,
             None => self.new_queries()?,
@@ -239,21 +235,26 @@ impl<C: Choices> Builder<'_, C> {
             srcs.push(self.push(statement, fact));
         }
         let dtype = dtypes.into_iter().fold(query.dtype, promote);
-        let [query, key, value] = facts;
-        let special = facts.iter().any(|fact| fact.special);
-        let fact = if special || mask == Some(DType::Bool) {
-            unknown(dtype)
-        } else {
-            // The error of a score changes each share by twice as much of it.
-            let size = depth as f64 * query.magnitude() * key.magnitude() + added.magnitude();
-            let score = depth as f64 * (query.err * key.magnitude() + key.err * query.magnitude())
-                + size * depth as f64 * power(-24);
-            let err = value.err + 4.0 * score * value.magnitude();
-            let range = (value.lo.min(0.0), value.hi.max(0.0));
-            smooth(&Fact { err, ..value }, dtype, range, 1.0, policy)
+        let fact = match mask {
+            Some(DType::Bool) => unknown(dtype),
+            _ => fact_of_attention(facts, added.magnitude(), depth, dtype, policy),
         };
         let args = vec![Arg::Flag(is_causal)];
         Some(self.push_method(Method::ScaledDotProductAttention, srcs, args, fact))
+    }
+
+    /// Adds the attention of a value to itself.
+    pub(crate) fn self_attention(&mut self) -> Option<ValueId> {
+        let policy = self.policy;
+        let x = self.pick(|tensor, fact| policy.inexact && may_attend(tensor, fact, policy))?;
+        let TensorType { dtype, shape } = self.type_of(x).clone();
+        let (_, &[rows, depth]) = shape.split_last_chunk::<2>()?;
+        if PRODUCTS * self.limit < shapes::count(&shape) * rows {
+            return None;
+        }
+        let fact = fact_of_attention([self.fact(x); 3], 0.0, depth, dtype, policy);
+        let args = vec![Arg::Flag(self.choices.one_in(2))];
+        Some(self.push_method(Method::ScaledDotProductAttention, vec![x; 3], args, fact))
     }
 
     /// Adds queries, of two axes or three.
@@ -290,4 +291,33 @@ impl<C: Choices> Builder<'_, C> {
         let bits = (0..count).map(|_| u64::from(!self.choices.one_in(4))).collect();
         (Statement::Input { dtype: DType::Bool, shape, fill: Fill::Explicit(bits) }, Fact::BOOL)
     }
+}
+
+/// Returns whether a value may be the queries of an attention.
+fn may_attend(tensor: &TensorType, fact: &Fact, policy: Policy) -> bool {
+    tensor.dtype.is_float()
+        && 2 <= tensor.shape.len()
+        && tensor.shape.last() != Some(&0)
+        && (is_exact(fact, policy) || is_near(fact, policy))
+}
+
+/// Fact of the attention of queries of `depth` elements to keys and values, if numbers up to
+/// `added` are added to the scores.
+fn fact_of_attention(
+    [query, key, value]: [Fact; 3],
+    added: f64,
+    depth: usize,
+    dtype: DType,
+    policy: Policy,
+) -> Fact {
+    if query.special || key.special || value.special {
+        return unknown(dtype);
+    }
+    // The error of a score changes each share by twice as much of it.
+    let size = depth as f64 * query.magnitude() * key.magnitude() + added;
+    let score = depth as f64 * (query.err * key.magnitude() + key.err * query.magnitude())
+        + size * depth as f64 * power(-24);
+    let err = value.err + 4.0 * score * value.magnitude();
+    let range = (value.lo.min(0.0), value.hi.max(0.0));
+    smooth(&Fact { err, ..value }, dtype, range, 1.0, policy)
 }

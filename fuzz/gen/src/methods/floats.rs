@@ -28,7 +28,7 @@ pub(super) fn is_near(fact: &Fact, policy: Policy) -> bool {
 }
 
 /// Fact of floats of which nothing is known.
-pub(super) fn unknown(dtype: DType) -> Fact {
+pub(crate) fn unknown(dtype: DType) -> Fact {
     Fact { special: true, err: f64::MAX, raw: false, ..Fact::patterns(dtype) }
 }
 
@@ -71,7 +71,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Adds elements that are drawn from these numbers; `None` if there are too many to list.
-    pub(super) fn fresh_listed(
+    pub(crate) fn fresh_listed(
         &mut self,
         dtype: DType,
         shape: &[usize],

@@ -7,6 +7,7 @@ mod contraction;
 mod creation;
 mod cumulative;
 mod elementwise;
+mod factors;
 mod floats;
 mod indexing;
 mod interpolation;
@@ -18,6 +19,8 @@ mod reduction;
 mod selection;
 mod statistics;
 mod windows;
+
+pub(crate) use floats::unknown;
 
 use gradiff_corpus::{Arg, DType, Method, Statement, TensorType, ValueId};
 
@@ -70,7 +73,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Returns whether the program, with the values from `start` on, is within its limits.
-    fn keeps_limits(&self, start: usize) -> bool {
+    pub(crate) fn keeps_limits(&self, start: usize) -> bool {
         let fits = |tensor: &TensorType| {
             tensor.shape.len() <= self.max_rank.max(1) && tensor.count() <= self.limit
         };
@@ -95,13 +98,13 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Draws a float type of the configuration that the lane uses.
-    pub(super) fn float_dtype(&mut self) -> Option<DType> {
+    pub(crate) fn float_dtype(&mut self) -> Option<DType> {
         let is_drawn = |dtype: &DType| dtype.is_float() && self.lane.uses(*dtype);
         let floats: Vec<DType> = self.config.dtypes.iter().copied().filter(is_drawn).collect();
         (!floats.is_empty()).then(|| self.choices.pick(&floats))
     }
 
-    fn draw_method(&mut self, method: Method) -> Option<ValueId> {
+    pub(crate) fn draw_method(&mut self, method: Method) -> Option<ValueId> {
         match method {
             Method::Cumsum | Method::Cumprod | Method::Cummax => self.draw_cumulative(method),
             Method::Min => self.draw_smallest(),

@@ -17,6 +17,12 @@ const TRIES: usize = 8;
 /// Maximum number of products for each element of the limit of a value.
 const PRODUCTS: usize = 16;
 
+/// Maximum number of elements of a value of a wide convolution.
+const WIDE: usize = 1 << 12;
+
+/// Maximum number of products of a wide convolution.
+const WIDE_PRODUCTS: usize = 1 << 15;
+
 impl<C: Choices> Builder<'_, C> {
     /// Adds a matrix product of an existing value and a new one.
     pub(super) fn draw_matmul(&mut self, method: Method) -> Option<ValueId> {
@@ -30,7 +36,7 @@ impl<C: Choices> Builder<'_, C> {
         let mut other: Shape = match self.choices.below(4) {
             0 => vec![*k],
             1 | 2 => vec![*k, columns],
-            // Axes that broadcast with those of the first, or are added before them.
+            // Axes that broadcast with those of the first.
             _ => {
                 let mut outer = rows[..rows.len().saturating_sub(1)].to_vec();
                 if let Some(size) = outer.first_mut().filter(|_| self.choices.one_in(2)) {
@@ -137,6 +143,46 @@ impl<C: Choices> Builder<'_, C> {
         if self.max_rank < shape.len() || self.limit < shapes::count(&weight) {
             return None;
         }
+        let images = (image, TensorType { dtype, shape });
+        self.convolution_with(method, images, weight, groups, PRODUCTS * self.limit)
+    }
+
+    /// Adds a convolution of new images and weights, of as many channels as models have.
+    pub(crate) fn wide_convolution(&mut self) -> Option<ValueId> {
+        self.raise_limit(WIDE)?;
+        let is_transposed = self.choices.one_in(4);
+        let dtype = self.dtype();
+        let inputs: usize = self.choices.pick(&[8, 3, 16]);
+        let outputs: usize = self.choices.pick(&[8, 16, 17, 24, 32]);
+        let kernel = self.choices.pick(&[3, 1, 5, 7]);
+        let size = self.choices.pick(&[5, 8, 9]);
+        let is_even = inputs.is_multiple_of(2) && outputs.is_multiple_of(2);
+        let groups = if is_even && self.choices.one_in(4) { 2 } else { 1 };
+        let count = 1 + self.choices.below(2) as usize;
+        let shape = vec![count, inputs, size, size - self.choices.below(2) as usize];
+        let (method, weight) = match is_transposed {
+            true => (Method::ConvTranspose2d, vec![inputs, outputs / groups, kernel, kernel]),
+            false => (Method::Conv2d, vec![outputs, inputs / groups, kernel, kernel]),
+        };
+        if self.limit < shapes::count(&weight) {
+            return None;
+        }
+        let images = (None, TensorType { dtype, shape });
+        self.convolution_with(method, images, weight, groups, WIDE_PRODUCTS)
+    }
+
+    /// Adds a convolution of an existing value, or of new images of this type, with new weights of
+    /// this shape, if it has at most so many `products`.
+    fn convolution_with(
+        &mut self,
+        method: Method,
+        (image, image_type): (Option<ValueId>, TensorType),
+        weight: Shape,
+        groups: usize,
+        products: usize,
+    ) -> Option<ValueId> {
+        let is_transposed = method == Method::ConvTranspose2d;
+        let rank = weight.len() - 2;
         let stride = self.numbers_of_windows(rank, 1, 3);
         let dilation = self.numbers_of_windows(rank, 1, 3);
         let padding = self.padding_of_windows(rank, 5);
@@ -145,23 +191,25 @@ impl<C: Choices> Builder<'_, C> {
         if is_transposed {
             args.push(Arg::Ints(self.numbers_of_windows(rank, 0, 2)));
         }
-        let second = self.factor_dtype_beside(dtype)?;
+        let second = self.factor_dtype_beside(image_type.dtype)?;
         let count = weight[1..].iter().product::<usize>().max(1);
-        let terms = if is_transposed { count / outputs.max(1) * shape[1].max(1) } else { count };
-        let image_type = TensorType { dtype, shape };
+        let terms = match is_transposed {
+            true => count / weight[1].max(1) * image_type.shape[1].max(1),
+            false => count,
+        };
         let weight_type = TensorType { dtype: second, shape: weight };
         // Options that leave nothing, or results that are too large, are given up.
         let statement =
             Statement::Method { method, srcs: vec![ValueId(0), ValueId(1)], args: args.clone() };
         let result = statement_type(&statement, &[image_type.clone(), weight_type.clone()]).ok()?;
-        if self.limit < result.count() || PRODUCTS * self.limit < result.count() * count {
+        if self.limit < result.count() || products < result.count() * count {
             return None;
         }
         let weights = self.fresh(second, weight_type.shape);
         let image = match image {
             Some(found) => found,
             None => {
-                let (statement, fact) = self.fresh(dtype, image_type.shape);
+                let (statement, fact) = self.fresh(image_type.dtype, image_type.shape);
                 self.push(statement, fact)
             }
         };
@@ -309,7 +357,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Adds a method that sums `terms` products of both sources, and zeros if `has_zeros`.
-    fn push_products(
+    pub(super) fn push_products(
         &mut self,
         method: Method,
         x: ValueId,
@@ -318,20 +366,31 @@ impl<C: Choices> Builder<'_, C> {
         args: Vec<Arg>,
         has_zeros: bool,
     ) -> Option<ValueId> {
-        let policy = self.policy;
-        let types = [self.type_of(x).dtype, dtype_of(&y.0)];
-        let dtype = promote(types[0], types[1]);
+        let fact = self.fact_of_products(x, (&y.1, dtype_of(&y.0)), terms, has_zeros)?;
+        let second = self.push(y.0, y.1);
+        Some(self.push_method(method, vec![x, second], args, fact))
+    }
+
+    /// Returns the fact of sums of `terms` products of a value and a second factor, and zeros if
+    /// `has_zeros`.
+    pub(super) fn fact_of_products(
+        &self,
+        x: ValueId,
+        (y, second): (&Fact, DType),
+        terms: usize,
+        has_zeros: bool,
+    ) -> Option<Fact> {
+        let (policy, first) = (self.policy, self.type_of(x).dtype);
+        let dtype = promote(first, second);
         let zero = Fact::exact(0.0, 0.0, 0);
-        let first = if has_zeros { self.fact(x).join(&zero) } else { self.fact(x) };
-        let left = fact::cast(&first, types[0], dtype, policy)?;
-        let right = fact::cast(&y.1, types[1], dtype, policy)?;
+        let x = if has_zeros { self.fact(x).join(&zero) } else { self.fact(x) };
+        let left = fact::cast(&x, first, dtype, policy)?;
+        let right = fact::cast(y, second, dtype, policy)?;
         let product = transfer::binary(BinaryOp::Mul, &left, &right, dtype, policy)?;
         let to = reduced_dtype(ReduceOp::Sum, dtype);
         let sum = transfer::reduce(ReduceOp::Sum, &product, terms, dtype, to, policy)?;
         let sum = if has_zeros { sum.join(&zero) } else { sum };
-        let fact = fact::cast(&sum, to, dtype, policy)?;
-        let second = self.push(y.0, y.1);
-        Some(self.push_method(method, vec![x, second], args, fact))
+        fact::cast(&sum, to, dtype, policy)
     }
 
     /// Draws a padding: mostly before and after each axis, else one number for both.
