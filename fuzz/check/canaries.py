@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Prints the computed rows of src/canary/bounds.txt: answers just within and just beyond what is legal.
 
-Everything is exact: fractions, and decimals of 80 digits for exp2, log2, sin and pow. Nothing is taken from the
-oracle but what its documentation promises: + - * / and sqrt are rounded once, to one of the nearest numbers; a sum of n
-terms loses (n-2) u sum|x| and the last rounding, functions 4 ulps (pow 4 more for each doubling of its result); f16 and
+Everything is exact: fractions, and decimals of 80 digits for functions; derivatives are differences of those.
+Nothing is taken from the oracle but what its documentation promises: + - * / and sqrt are rounded once, to one of the
+nearest numbers, but for a power of two, which scales; a sum of n terms loses (n-2) u sum|x| and the last rounding,
+functions 4 ulps (pow 4 more for each doubling of its result), methods those of corpus/src/methods/mod.rs; f16 and
 bf16 are accumulated in f32 and rounded once; casts are rounded to the nearest number.
     python3 fuzz/check/canaries.py > fuzz/check/src/judge/canary/bounds.txt
 """
@@ -240,8 +241,7 @@ def sums(name):
         row(f"sum-{count}", f"{inputs(name, [bits])}\nc = sum a axes=[0]\noutput c", name, exact, bound)
         if count == 4:
             mean = f"{inputs(name, [bits])}\nb = sum a axes=[0]\nc = div b 4.0\noutput c"
-            bound = bound / 4 + half(name, exact / 4)
-            row("mean", mean, name, exact / 4, bound, bound * F(1004, 1000))
+            row("mean", mean, name, exact / 4, bound / 4)
     # The last addition meets what is left alone, the others all of it.
     if inner == u:
         bits = [nearest(name, value) for value in (F(1), 3 * u, F(-1))]
@@ -312,6 +312,203 @@ def casts():
         print(f"refuse {target}[1] {answer - 1:#x}\nrefuse {target}[1] {answer + 1:#x}\n")
 
 
+def arc_tangent(x):
+    for _ in range(6):
+        x = x / (1 + (1 + x * x).sqrt())
+    total, power, odd = Decimal(0), x, 1
+    while abs(power) > Decimal(10) ** -79:
+        total, power, odd = total + power / odd, -power * x * x, odd + 2
+    return 64 * total
+
+
+PI = 4 * arc_tangent(Decimal(1))
+
+
+def arc_sine(x):
+    return arc_tangent(x / (1 - x * x).sqrt())
+
+
+def cosine(x):
+    total, term, step = Decimal(0), Decimal(1), 0
+    while abs(term) > Decimal(10) ** -79:
+        total, term, step = total + term, -term * x * x / ((step + 1) * (step + 2)), step + 2
+    return total
+
+
+def error_function(x):
+    total, term, n = Decimal(0), x, 0
+    while abs(term) > Decimal(10) ** -79:
+        total, n = total + term / (2 * n + 1), n + 1
+        term = -term * x * x / n
+    return 2 * total / PI.sqrt()
+
+
+def sigmoid(x):
+    return 1 / (1 + (-x).exp())
+
+
+def tanh(x):
+    return 1 - 2 * sigmoid(-2 * x)
+
+
+def gate_error(x, argument, roundings):
+    """The change of x * sigmoid(argument) that so many roundings of the argument make."""
+    return abs(x * argument) * sigmoid(argument) * sigmoid(-argument) * roundings
+
+
+def quick_argument(x):
+    return Decimal("1.702") * x
+
+
+def gelu_argument(x):
+    return 2 * (2 / PI).sqrt() * (x + Decimal("0.044715") * x**3)
+
+
+# call, function, range of x, ulps, and a further error in roundings of 1
+METHODS = [
+    ("exp", lambda x: x.exp(), 0, F(1, 16), 2),
+    ("log", lambda x: x.ln(), F(11, 4), 3, 3),
+    ("log10", lambda x: x.log10(), 10, 11, 3),
+    ("sigmoid", sigmoid, F(1, 64), F(1, 8), 3),
+    ("tanh", tanh, F(9, 16), F(5, 8), 4),
+    ("erf", error_function, F(1, 2), F(5, 8), 4),
+    ("sinh", lambda x: (x.exp() - (-x).exp()) / 2, F(15, 16), 1, 4),
+    ("cosh", lambda x: (x.exp() + (-x).exp()) / 2, 0, F(1, 4), 4),
+    ("asinh", lambda x: (x + (x * x + 1).sqrt()).ln(), F(5, 4), F(11, 8), 5),
+    ("acosh", lambda x: (x + (x * x - 1).sqrt()).ln(), F(13, 8), F(7, 4), 5),
+    ("atanh", lambda x: ((1 + x) / (1 - x)).ln() / 2, F(3, 4), F(13, 16), 5),
+    ("asin", arc_sine, F(1, 2), F(9, 16), 4),
+    ("acos", lambda x: PI / 2 - arc_sine(x), F(7, 16), F(1, 2), 4),
+    ("atan", arc_tangent, F(9, 16), F(5, 8), 4),
+    ("cos", cosine, 1, F(5, 4), 0, lambda x: 12),
+    ("softsign", lambda x: x / (1 + x), F(5, 4), F(3, 2), 2),
+    ("hardsigmoid", lambda x: (x + 3) / 6, F(1, 8), F(1, 4), 2),
+    ("hardswish", lambda x: x * (x + 3) / 6, F(3, 2), F(13, 8), 3),
+    ("silu", lambda x: x * sigmoid(x), F(3, 4), 1, 4),
+    ("quick_gelu", lambda x: x * sigmoid(quick_argument(x)), F(3, 4), 1, 4,
+     lambda x: gate_error(x, quick_argument(x), 3)),
+    ("gelu", lambda x: x * sigmoid(gelu_argument(x)), F(3, 4), 1, 4,
+     lambda x: gate_error(x, gelu_argument(x), 6)),
+    ("mish", lambda x: x * tanh((1 + x.exp()).ln()), F(3, 4), 1, 5),
+    ("logsigmoid", lambda x: sigmoid(x).ln(), -1, F(-1, 2), 4),
+    ("softplus beta=1.0", lambda x: (1 + x.exp()).ln(), F(1, 2), 1, 4),
+    ("elu alpha=1.0", lambda x: x.exp() - 1, -1, F(-3, 4), 3),
+    ("celu alpha=1.0", lambda x: x.exp() - 1, -1, F(-3, 4), 3),
+]
+
+
+def methods():
+    """Methods of f32: an argument whose result has numbers just within and just beyond the bound."""
+    name, u = "f32", unit("f32")
+    for call, function, low, high, ulps, *more in METHODS:
+        method, *arguments = call.split()
+        best, best_score = None, None
+        for _ in range(60):
+            bits = draw(name, F(low), F(high))
+            x = decimal(number(name, bits))
+            value = F(function(x))
+            limit = 2 * u * ulps * abs(value) + sum(u * F(extra(x)) for extra in more)
+            pairs = edges(name, value, limit, limit * F(102, 100))
+            inside = max(abs(number(name, answer) - value) for answer, _ in pairs) / limit
+            outside = min(abs(number(name, answer) - value) for _, answer in pairs) / limit
+            score = (1 - inside) + (outside - 1)
+            if best_score is None or score < best_score:
+                best, best_score = (bits, value, limit), score
+        bits, value, limit = best
+        program = f"{inputs(name, [[bits]])}\nb = {' '.join([method, 'a', *arguments])}\noutput b"
+        row(method, program, name, value, limit, limit * F(102, 100))
+
+
+def near(title, program, value, units):
+    """A row of f32: the nearest number, and the first ones beyond so many roundings of it."""
+    value = F(value)
+    row(title, program, "f32", value, half("f32", abs(value)), units * unit("f32") * abs(value))
+
+
+def slope(function, xs, at):
+    """The derivative of a function of decimals."""
+    step = Decimal(10) ** -25
+    ends = [function([x + side * step if i == at else x for i, x in enumerate(xs)]) for side in (1, -1)]
+    return (ends[0] - ends[1]) / (2 * step)
+
+
+def softmax(xs):
+    powers = [x.exp() for x in xs]
+    return [power / sum(powers) for power in powers]
+
+
+def normalized(xs):
+    mean = sum(xs) / len(xs)
+    variance = sum((x - mean) ** 2 for x in xs) / len(xs)
+    return [(x - mean) / (variance + Decimal("0.0625")).sqrt() for x in xs]
+
+
+def attention(xs):
+    """A query of two elements, two keys and their values of one element."""
+    query, keys, values = xs[:2], [xs[2:4], xs[4:6]], xs[6:8]
+    scores = [sum(x * y for x, y in zip(query, key)) / Decimal(2).sqrt() for key in keys]
+    return sum(x * y for x, y in zip(softmax(scores), values))
+
+
+def dot(xs, ys):
+    return sum(x * y for x, y in zip(xs, ys))
+
+
+def compounds():
+    """Sums of many terms and what is made of them, and derivatives."""
+    bits = [draw("f32", F(1, 4), F(3, 2)) for _ in range(8)]
+    xs = [decimal(number("f32", b)) for b in bits]
+
+    def given(letter, start, stop, sizes):
+        elements = ", ".join(text("f32", b) for b in bits[start:stop])
+        return f"{letter} = input f32[{sizes}] [{elements}]\n"
+
+    def first(name, rank=1):
+        ranges = ",".join(["(0,1)"] * rank)
+        return f"y = shrink {name} [{ranges}]\nz = reshape y [1]\noutput z"
+
+    four, row_of_four = given("a", 0, 4, "4"), given("a", 0, 4, "1,4")
+    near("layernorm", f"{four}b = layernorm a axes=[0] eps=0.0625\n{first('b')}",
+         normalized(xs[:4])[0], 64)
+    line = given("a", 0, 3, "1,1,3") + given("w", 3, 5, "1,1,2")
+    line += "b = conv2d a w groups=1 stride=[1] dilation=[1] padding=[0]\n"
+    near("conv2d", line + first("b", 3), xs[0] * xs[3] + xs[1] * xs[4], 8)
+    loss = lambda xs: -softmax(xs)[1].ln()
+    entropy = f"{row_of_four}t = input i32[1] [1]\n"
+    entropy += "b = cross_entropy a t label_smoothing=0.0 reduction=none\n"
+    near("cross-entropy", entropy + first("b"), loss(xs[:4]), 64)
+    attended = given("a", 0, 2, "1,2") + given("k", 2, 6, "2,2") + given("v", 6, 8, "2,1")
+    attended += "b = scaled_dot_product_attention [a,k,v] is_causal=false\n"
+    near("attention", attended + first("b", 2), attention(xs), 64)
+
+    def derived(title, program, rank, function, at, units, names="c a"):
+        found = f"{program}g = gradient {names}\n{first('g', rank)}"
+        near(f"gradient-{title}", found, slope(function, xs, at), units)
+
+    derived("tanh", f"{four}c = tanh a\n", 1, lambda xs: tanh(xs[0]), 0, 64)
+    gelu = lambda xs: xs[0] * sigmoid(gelu_argument(xs[0]))
+    derived("gelu", f"{four}c = gelu a\n", 1, gelu, 0, 128)
+    three = given("a", 0, 3, "3")
+    derived("mean", f"{three}b = square a\nc = mean b axes=[0] keepdim=false\n", 1,
+            lambda xs: xs[0] ** 2 / 3, 0, 32)
+    product = f"{row_of_four}{given('w', 4, 8, '4,1')}b = matmul a w\nc = square b\n"
+    derived("matmul", product, 2, lambda xs: dot(xs[:4], xs[4:]) ** 2, 0, 64)
+    whole = lambda xs: sum((xs[i] * xs[3] + xs[i + 1] * xs[4]) ** 2 for i in range(2))
+    derived("conv2d", f"{line}c = square b\n", 3, whole, 3, 64, "c w")
+    factors = lambda xs: xs[0] * xs[1] * xs[2] * xs[3]
+    derived("prod", f"{four}c = prod a axes=[0]\n", 1, factors, 0, 64)
+    weights = [Decimal(1), Decimal(-2), Decimal("0.5"), Decimal(3)]
+    weighted = "w = input f32[4] [1.0, -2.0, 0.5, 3.0]\nc = mul b w\n"
+    derived("softmax", f"{four}b = softmax a axis=0\n{weighted}", 1,
+            lambda xs: dot(softmax(xs[:4]), weights), 0, 512)
+    derived("layernorm", f"{four}b = layernorm a axes=[0] eps=0.0625\n{weighted}", 1,
+            lambda xs: dot(normalized(xs[:4]), weights), 0, 4096)
+    derived("cross-entropy", entropy, 2, lambda xs: loss(xs[:4]), 0, 512, "b a")
+    derived("attention", attended, 2, attention, 6, 256, "b v")
+    second = f"{four}b = exp a\nd = mul b a\nc = gradient d a\n"
+    derived("second", second, 1, lambda xs: (xs[0] + 1) * xs[0].exp(), 0, 256)
+
+
 def main():
     print("; Answers just within and just beyond what is legal, printed by fuzz/check/canaries.py.\n")
     for name in FORMATS:
@@ -319,6 +516,8 @@ def main():
         functions(name)
         sums(name)
     casts()
+    methods()
+    compounds()
 
 
 main()

@@ -34,6 +34,21 @@ pub(crate) fn half_ulp(format: &Format, size: f64) -> f64 {
     rounding_unit(format) * power
 }
 
+/// Bound of the error of a single rounding of a number whose magnitude is at most `size`.
+pub(crate) fn rounding_error(format: &Format, size: f64) -> f64 {
+    or_near_zero(format, half_ulp(format, size))
+}
+
+/// Bound of the error of a single rounding whose error is `relative`, except near zero. Numbers
+/// there are as far from each other as those beside the smallest normal number, so the error is
+/// the larger of both. In f64 the center has an error of its own there, too.
+fn or_near_zero(format: &Format, relative: f64) -> f64 {
+    match format.precision {
+        53 => relative + format.floor,
+        _ => relative.max(format.floor),
+    }
+}
+
 /// Returns the largest magnitude of a number with the center `hi + lo` and this radius, rounded up;
 /// below `hi` if it is, as the numbers below a power of two are nearer to each other.
 pub(crate) fn size_of(hi: f64, lo: f64, radius: f64) -> f64 {
@@ -69,20 +84,27 @@ pub(crate) fn round_result(format: &Format, real: Real, rounding: f64, exact: bo
 /// Returns the result of a float op that its sources determine alone: one of them is NaN,
 /// unspecified or overflowed. With NaN it is NaN, whatever the rest is.
 pub(crate) fn propagated(sources: &[Cell]) -> Option<Cell> {
+    let overflowed = |cell: &Cell| matches!(cell, Cell::Inf { overflowed: true, .. });
+    undefined(sources)
+        .or_else(|| sources.iter().any(overflowed).then_some(Cell::Unspecified(Reason::Overflow)))
+}
+
+/// As [`propagated`], for an op that knows what an overflowed number gives: that is infinite, or
+/// beyond the largest number of its dtype.
+pub(crate) fn undefined(sources: &[Cell]) -> Option<Cell> {
     if sources.iter().any(|cell| matches!(cell, Cell::Nan(_))) {
         return Some(Cell::nan());
     }
-    if let Some(cell) = sources.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
-        return Some(*cell);
-    }
-    let overflowed = |cell: &Cell| matches!(cell, Cell::Inf { overflowed: true, .. });
-    sources.iter().any(overflowed).then_some(Cell::Unspecified(Reason::Overflow))
+    sources.iter().find(|cell| matches!(cell, Cell::Unspecified(_))).copied()
 }
 
 /// `-x`, exactly.
 pub(crate) fn neg(x: Cell) -> Cell {
     match x {
-        Cell::Real(x) => Cell::Real(Real { hi: -x.hi, lo: -x.lo, ..x }),
+        Cell::Real(x) => {
+            let zero_sign = x.zero_sign.map(|negative| !negative);
+            Cell::Real(Real { hi: -x.hi, lo: -x.lo, zero_sign, ..x })
+        }
         Cell::Inf { negative, overflowed } => Cell::Inf { negative: !negative, overflowed },
         Cell::Nan(_) => Cell::nan(),
         Cell::Int(_) | Cell::Unspecified(_) => x,
@@ -154,10 +176,10 @@ pub(crate) fn reduction_depth(count: u32) -> u32 {
 
 fn add_reals(dtype: DType, a: Real, b: Real, additions: &mut u32, depth_max: u32) -> Cell {
     let terms_of = |x: &Real| match x.chain {
-        Chain::Sum => x.terms,
+        Chain::Sum { .. } => x.terms,
         Chain::Leaf | Chain::Product => u32::from(!x.is_zero()),
     };
-    let mass_of = |x: &Real| if x.chain == Chain::Sum { x.mass } else { x.magnitude() };
+    let mass_of = |x: &Real| if x.is_sum() { x.mass } else { x.magnitude() };
     let terms = terms_of(&a).saturating_add(terms_of(&b));
     if terms_of(&a) == 0 && terms_of(&b) == 0 {
         return Cell::zero(a.sign().filter(|_| a.sign() == b.sign()));
@@ -169,7 +191,7 @@ fn add_reals(dtype: DType, a: Real, b: Real, additions: &mut u32, depth_max: u32
         if terms_of(&a) == 0 {
             *additions = b.additions();
         }
-        return Cell::Real(Real { sign_free: kept.is_zero(), cells, ..kept });
+        return Cell::Real(Real { zero_sign: None, cells, ..kept });
     }
     let format = format(dtype);
     let (hi, error) = two_sum(a.hi, b.hi);
@@ -193,23 +215,28 @@ fn add_reals(dtype: DType, a: Real, b: Real, additions: &mut u32, depth_max: u32
     }
     let radius = a.radius + b.radius;
     let size = size_of(hi, lo, radius);
+    // As in a product, the radius of a number that was found not to be negative is another one.
     let spent = |x: &Real| match x.chain {
-        Chain::Sum => x.radius.min(sum_budget(format, x.depth, x.mass, x.hi.abs())),
-        Chain::Leaf | Chain::Product => 0.0,
+        Chain::Sum { .. } if x.radius != x.hi.abs() => {
+            x.radius.min(sum_budget(format, x.depth, x.mass, x.hi.abs()))
+        }
+        Chain::Sum { .. } | Chain::Leaf | Chain::Product => 0.0,
     };
     let budget = sum_budget(format, depth, mass, size) - spent(&a) - spent(&b);
     let center_error = if dtype == DType::F64 { DOUBLE_DOUBLE * mass } else { 0.0 };
     // Once the depth is limited, the budget covers the rounding of another addition.
     let min_rounding = if depth < sequential_depth { 0.0 } else { half_ulp(format, size) };
     let rounding = budget.max(min_rounding) + format.floor + center_error;
-    let chain = Chain::Sum;
-    let sign_free = exact && hi == 0.0;
-    round_result(
-        format,
-        Real { hi, lo, radius, mass, terms, cells, depth, low, chain, sign_free },
-        rounding,
-        exact,
-    )
+    // If no term is below 0, no partial sum is, in any order, nor is one rounded below 0.
+    let side_of = |x: &Real| match x.chain {
+        Chain::Sum { is_aligned: false } => None,
+        Chain::Sum { .. } | Chain::Leaf | Chain::Product => x.side(),
+    };
+    let side = side_of(&a).filter(|side| side_of(&b) == Some(*side));
+    let chain = Chain::Sum { is_aligned: side.is_some() };
+    let zero_sign = None;
+    let real = Real { hi, lo, radius, mass, terms, cells, depth, low, chain, zero_sign };
+    on_side(side, round_result(format, real, rounding, exact))
 }
 
 /// `a * b`.
@@ -232,17 +259,27 @@ fn scale_infinity(negative: bool, x: Real) -> Cell {
     if x.is_zero() {
         return Cell::nan();
     }
-    match x.sign() {
+    match x.sign().filter(|_| !x.may_be_zero()) {
         Some(sign) => Cell::infinity(sign != negative),
         None => Cell::Unspecified(Reason::Straddle),
     }
 }
 
-/// Returns the number of roundings of a product, in any order, that a factor accounts for: none for
-/// a power of two, which is exact.
+/// Returns whether a number is exactly a power of two, which rounds nothing as a factor or divisor:
+/// the roundings of what it scales are scaled with it.
+fn is_power_of_two(x: &Real) -> bool {
+    x.is_exact() && x.hi.to_bits() & ((1 << 52) - 1) == 0
+}
+
+/// Returns the number of roundings of a product, in any order, that a factor accounts for.
 fn factors_of(x: &Real) -> u32 {
-    let is_power = x.is_exact() && x.hi.to_bits() & ((1 << 52) - 1) == 0;
-    if x.chain == Chain::Product { x.terms } else { u32::from(!is_power) }
+    if x.chain == Chain::Product { x.terms } else { u32::from(!is_power_of_two(x)) }
+}
+
+/// Bound of the rounding of a result of magnitude `size` that is scaled by a power of two. The
+/// first part is that of the oracle's own arithmetic.
+fn scaled_rounding(format: &Format, size: f64) -> f64 {
+    or_near_zero(format, rounding_unit(format) * pow2(-20) * size)
 }
 
 /// Returns the number of factors of a product that a rounding near zero may concern: all but 1.
@@ -270,11 +307,13 @@ fn product_budget(format: &Format, x: &Real, size: f64) -> f64 {
         }
     };
     // Every rounding near zero but the last is multiplied by the factors that are left.
-    let near_zero = match x.depth > 2 && i32::from(x.low) <= format.exponent_min {
-        true => f64::from(x.depth - 2) * x.mass * growth(format, x.terms),
-        false => 0.0,
-    };
-    relative + format.floor * (1.0 + near_zero)
+    match x.depth > 2 && i32::from(x.low) <= format.exponent_min {
+        true => {
+            let near_zero = f64::from(x.depth - 2) * x.mass * growth(format, x.terms);
+            relative + format.floor * (1.0 + near_zero)
+        }
+        false => or_near_zero(format, relative),
+    }
 }
 
 /// Returns the product of the factors' magnitudes above 1, and the exponent of the product of those
@@ -310,39 +349,48 @@ fn mul_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let terms = factors_of(&a).saturating_add(factors_of(&b));
     let depth = near_zero_factors_of(&a).saturating_add(near_zero_factors_of(&b));
     let underflows = depth > 2 && low <= format.exponent_min;
-    let exact = center_exact && format.holds(hi) && (!underflows || hi == 0.0);
+    // Zero times any finite number is zero; `reach` is that of the numbers without it.
+    let is_zero = a.is_zero() || b.is_zero();
+    let exact = is_zero || center_exact && format.holds(hi) && (!underflows || hi == 0.0);
     // Each part of an exact product is exact, unless the product is 0.
     let is_rounded = is_reorderable && (!exact || hi == 0.0);
     let reach = if is_rounded { mass * growth(format, terms) } else { mass };
     if is_reorderable && reach >= format.overflow {
         return Cell::Unspecified(Reason::Overflow);
     }
-    let sign = a.sign().and_then(|x| b.sign().map(|y| x != y));
-    let chain = Chain::Product;
-    let sign_free = exact && hi == 0.0 && sign.is_none();
+    let (chain, zero_sign) = (Chain::Product, quotient_sign(&a, &b));
     let low = low as i16;
-    let real = Real { hi, lo, radius, mass, terms, cells: 1, depth, low, chain, sign_free };
+    let real = Real { hi, lo, radius, mass, terms, cells: 1, depth, low, chain, zero_sign };
     // The bounds of a number that was found not to be negative are not around the product itself:
     // nothing of its radius is known to be that of roundings.
     let spent = |x: &Real, factor: &Real| match x.chain {
         Chain::Product if x.radius != x.hi.abs() => {
             x.radius.min(product_budget(format, x, x.hi.abs())) * factor.hi.abs()
         }
-        Chain::Product | Chain::Leaf | Chain::Sum => 0.0,
+        Chain::Product | Chain::Leaf | Chain::Sum { .. } => 0.0,
     };
     let size = size_of(hi, lo, radius);
     let remaining = product_budget(format, &real, size) - spent(&a, &b) - spent(&b, &a);
-    // A factor that is a power of two rounds nothing.
     let min_rounding = match factors_of(&a).min(factors_of(&b)) {
-        0 => rounding_unit(format) * pow2(-20) * size,
-        _ => half_ulp(format, size),
+        0 => scaled_rounding(format, size),
+        _ => rounding_error(format, size),
     };
-    let rounding = remaining.max(min_rounding + format.floor);
-    with_sign(sign, round_result(format, real, rounding, exact))
+    let rounding = remaining.max(min_rounding);
+    on_side(quotient_side(&a, &b), round_result(format, real, rounding, exact))
 }
 
-/// Narrows the bounds of a result to its sign, which roundings keep.
-pub(crate) fn with_sign(negative: Option<bool>, x: Cell) -> Cell {
+/// The sign of a product or quotient, also if it is a zero.
+fn quotient_sign(a: &Real, b: &Real) -> Option<bool> {
+    a.sign().and_then(|x| b.sign().map(|y| x != y))
+}
+
+/// The side of 0 that a product or quotient does not leave.
+fn quotient_side(a: &Real, b: &Real) -> Option<bool> {
+    a.side().and_then(|x| b.side().map(|y| x != y))
+}
+
+/// Narrows the bounds of a result to a side of 0, which roundings do not leave.
+pub(crate) fn on_side(negative: Option<bool>, x: Cell) -> Cell {
     match negative {
         Some(true) => neg(neg(x).not_negative()),
         Some(false) => x.not_negative(),
@@ -350,8 +398,20 @@ pub(crate) fn with_sign(negative: Option<bool>, x: Cell) -> Cell {
     }
 }
 
+/// Narrows the bounds of a result to its sign, which roundings keep, also those to zero.
+pub(crate) fn with_sign(negative: Option<bool>, x: Cell) -> Cell {
+    match negative {
+        Some(true) => neg(neg(x).positive()),
+        Some(false) => x.positive(),
+        None => x,
+    }
+}
+
 /// `a / b`.
 pub(crate) fn div(dtype: DType, a: Cell, b: Cell) -> Cell {
+    if let (Cell::Real(a), Cell::Inf { negative, overflowed: true }) = (a, b) {
+        return over_overflow(dtype, a, negative);
+    }
     if let Some(cell) = propagated(&[a, b]) {
         return cell;
     }
@@ -382,10 +442,23 @@ fn over_zero(a: Real, zero: Real) -> Cell {
     }
 }
 
+/// `a / b` where `b` overflowed: zero if `b` is infinite, or a small number.
+fn over_overflow(dtype: DType, a: Real, is_negative: bool) -> Cell {
+    let sign = a.sign().map(|negative| negative != is_negative);
+    if a.is_zero() {
+        return Cell::zero(sign);
+    }
+    let format = format(dtype);
+    let largest = a.magnitude() / format.overflow.min(f64::MAX);
+    let largest = (largest + rounding_error(format, largest)) * SLACK;
+    with_sign(sign, Cell::Real(Real::ball(0.0, 0.0, largest)))
+}
+
 /// `a / b` where zero is not within the bounds of `b`.
 fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
+    let zero_sign = quotient_sign(&a, &b);
     if a.is_zero() {
-        return Cell::zero(a.sign().and_then(|x| b.sign().map(|y| x != y)));
+        return Cell::zero(zero_sign);
     }
     let format = format(dtype);
     let hi = a.hi / b.hi;
@@ -401,9 +474,13 @@ fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let nearest = b.lower().abs().min(b.upper().abs());
     let inherited = a.radius + hi.abs() * b.radius;
     let radius = if inherited == 0.0 { 0.0 } else { inherited / nearest * SLACK };
-    let rounding = half_ulp(format, size_of(hi, lo, radius)) + format.floor;
-    let sign = a.sign().and_then(|x| b.sign().map(|y| x != y));
-    with_sign(sign, round_result(format, Real::ball(hi, lo, radius), rounding, exact))
+    let size = size_of(hi, lo, radius);
+    let rounding = match is_power_of_two(&b) {
+        true => scaled_rounding(format, size),
+        false => rounding_error(format, size),
+    };
+    let real = Real { zero_sign, ..Real::ball(hi, lo, radius) };
+    on_side(quotient_side(&a, &b), round_result(format, real, rounding, exact))
 }
 
 /// The square root; NaN below zero, `-0` for `-0`.
@@ -439,16 +516,24 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
     // sqrt(c) - sqrt(c - r) = r / (sqrt(c) + sqrt(c - r)) is the larger of the two deviations.
     let lower = real.lower().max(0.0).sqrt();
     let radius = if real.is_exact() { 0.0 } else { real.radius / (hi + lower) * SLACK };
-    let rounding = half_ulp(format, size_of(hi, lo, radius)) + format.floor;
-    round_result(format, Real::ball(hi, lo, radius), rounding, exact).not_negative()
+    let rounding = rounding_error(format, size_of(hi, lo, radius));
+    // The root of a zero has its sign.
+    let root = Real { zero_sign: real.sign(), ..Real::ball(hi, lo, radius) };
+    round_result(format, root, rounding, exact).not_negative()
 }
 
 /// `max(a, b)`; NaN if either is.
 pub(crate) fn max(a: Cell, b: Cell) -> Cell {
-    if let Some(cell) = propagated(&[a, b]) {
+    if let Some(cell) = undefined(&[a, b]) {
         return cell;
     }
     match (a, b) {
+        // An overflowed number may be the lesser of two that are infinite, or the greater.
+        (Cell::Inf { negative: x, overflowed: p }, Cell::Inf { negative: y, overflowed: q })
+            if x == y =>
+        {
+            Cell::Inf { negative: x, overflowed: p || q }
+        }
         (Cell::Inf { negative: false, .. }, _) | (_, Cell::Inf { negative: true, .. }) => leaf(a),
         (Cell::Real(a), Cell::Real(b)) => max_reals(a, b),
         _ => leaf(b),
@@ -464,10 +549,10 @@ fn max_reals(a: Real, b: Real) -> Cell {
         let sign = a.sign().filter(|_| a.sign() == b.sign());
         return if a.hi == 0.0 { Cell::zero(sign) } else { Cell::Real(a.leaf()) };
     }
-    // A zero within the bounds of the other one may have the other sign.
-    let above = |x: Real, below: Real| match x.is_zero() && below.upper() == 0.0 {
-        true => Cell::zero(None),
-        false => Cell::Real(x.leaf()),
+    // A zero within the bounds of the lesser number may be the result, and have another sign.
+    let above = |x: Real, below: Real| {
+        let zero_sign = x.zero_sign.filter(|_| below.upper() != 0.0);
+        Cell::Real(Real { zero_sign, ..x.leaf() })
     };
     if a.lower() >= b.upper() {
         return above(a, b);
@@ -501,12 +586,12 @@ pub(crate) fn limited(x: Cell, least: f64, greatest: f64) -> Cell {
     }
 }
 
-/// Compares two floats; `None` if either is NaN.
+/// Compares two floats; `None` if either is NaN. An overflowed number is beyond all finite ones.
 ///
 /// # Errors
 /// A source is unspecified, or its bounds do not decide the comparison.
 pub(crate) fn order(a: Cell, b: Cell) -> Result<Option<Ordering>, Reason> {
-    match propagated(&[a, b]) {
+    match undefined(&[a, b]) {
         Some(Cell::Unspecified(reason)) => return Err(reason),
         Some(_) => return Ok(None),
         None => {}
@@ -521,6 +606,11 @@ pub(crate) fn order(a: Cell, b: Cell) -> Result<Option<Ordering>, Reason> {
         (Cell::Real(a), Cell::Real(b)) if b.upper() < a.lower() => Ok(Some(Ordering::Greater)),
         (Cell::Real(a), Cell::Real(b)) if a.is_exact() && b.is_exact() => Ok(Some(Ordering::Equal)),
         (Cell::Real(_), Cell::Real(_)) => Err(Reason::Straddle),
+        (Cell::Inf { negative: x, overflowed: p }, Cell::Inf { negative: y, overflowed: q })
+            if x == y && (p || q) =>
+        {
+            Err(Reason::Overflow)
+        }
         _ => Ok(Some(infinity(a).cmp(&infinity(b)))),
     }
 }
@@ -619,6 +709,109 @@ mod tests {
             assert_eq!(mul(dtype, truly, cell(-0.5)), Cell::infinity(true));
             assert!(matches!(add(dtype, truly, neg(truly)), Cell::Nan(None)));
             assert!(matches!(mul(dtype, truly, cell(0.0)), Cell::Nan(None)));
+        }
+    }
+
+    #[test]
+    fn overflowed_numbers_are_beyond_the_finite_ones() {
+        let (least, largest) = (cell(1.0), cell(65504.0));
+        let over = mul(DType::F16, largest, cell(2.0));
+        assert_eq!(order(over, largest), Ok(Some(Ordering::Greater)));
+        assert_eq!(order(neg(over), Cell::infinity(false)), Ok(Some(Ordering::Less)));
+        assert_eq!(order(over, Cell::infinity(false)), Err(Reason::Overflow));
+        assert_eq!((max(over, least), max(least, over)), (over, over));
+        assert_eq!(
+            (exact(max(neg(over), least)), exact(max(least, neg(over)))),
+            (Some(1.0), Some(1.0))
+        );
+        // In f32 it may be infinite, or 131008.
+        assert_eq!(max(neg(over), Cell::infinity(true)), neg(over));
+        let inverse = div(DType::F16, least, neg(over));
+        let Cell::Real(real) = inverse else { panic!("{inverse:?}") };
+        assert_eq!((real.upper(), real.sign()), (0.0, Some(true)));
+        assert!((-1.6e-5..=-1.0 / 65520.0).contains(&real.lower()), "{real:?}");
+    }
+
+    #[test]
+    fn zero_times_a_computed_number_is_zero() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let third = div(dtype, cell(1.0), cell(3.0));
+            let zero = mul(dtype, neg(third), cell(0.0));
+            assert_eq!(exact(zero).map(f64::to_bits), Some((-0.0f64).to_bits()));
+            assert_eq!(exact(mul(dtype, mul(dtype, third, third), zero)), Some(0.0));
+            assert_eq!(exact(add(dtype, cell(1.0), zero)), Some(1.0));
+            assert_eq!(order(zero, cell(0.0)), Ok(Some(Ordering::Equal)));
+            // The sign of the difference is unknown, and that of the zero.
+            let rest = add(dtype, third, neg(third));
+            let Cell::Real(real) = mul(dtype, rest, cell(0.0)) else { panic!("a number") };
+            assert!(real.is_sign_free());
+        }
+    }
+
+    #[test]
+    fn sums_products_and_quotients_stay_on_a_side_of_zero() {
+        let dtype = DType::F32;
+        let third = div(dtype, cell(1.0), cell(3.0));
+        let rest = add(dtype, third, cell(-f64::from(1f32 / 3.0)));
+        let square = mul(dtype, rest, rest).not_negative();
+        let sum = add(dtype, square, square);
+        let bounds = |cell| match cell {
+            Cell::Real(real) => (real.lower(), real.upper()),
+            cell => panic!("{cell:?} is no number"),
+        };
+        for x in [
+            sum,
+            add(dtype, add(dtype, cell(1e-40), square), sum),
+            mul(dtype, square, square),
+            div(dtype, square, third),
+            sqrt(dtype, sum),
+        ] {
+            assert!(0.0 <= bounds(x).0, "{x:?}");
+        }
+        assert!(bounds(add(dtype, neg(square), neg(sum))).1 <= 0.0);
+        // Another order of terms of both signs may round below 0.
+        let mixed = add(dtype, add(dtype, cell(1.0), cell(-0.75)), square);
+        let Cell::Real(mixed) = mixed else { panic!("{mixed:?}") };
+        assert_eq!(mixed.chain, Chain::Sum { is_aligned: false });
+    }
+
+    #[test]
+    fn the_sign_of_a_zero_that_underflowed_is_known() {
+        let tiny = cell(1e-30);
+        let sign = |cell| match cell {
+            Cell::Real(real) if real.may_be_zero() => real.sign(),
+            cell => panic!("{cell:?} is not near zero"),
+        };
+        let product = mul(DType::F32, tiny, cell(-1e-30));
+        assert_eq!(sign(product), Some(true));
+        assert_eq!(sign(div(DType::F32, product, cell(-1e10))), Some(false));
+        assert_eq!(sign(sqrt(DType::F32, neg(product))), Some(false));
+        assert_eq!(sign(add(DType::F32, product, product)), None);
+        assert_eq!(sign(max(product, cell(-1.0))), Some(true));
+        assert_eq!(sign(max(neg(product), cell(0.0))), None);
+        // It may be a zero all the same.
+        let (inf, straddle) = (Cell::infinity(false), Cell::Unspecified(Reason::Straddle));
+        assert_eq!(mul(DType::F32, product, inf), straddle);
+        assert_eq!(div(DType::F32, cell(1.0), product), straddle);
+        assert_eq!(div(DType::F32, inf, product), Cell::infinity(true));
+    }
+
+    #[test]
+    fn a_power_of_two_divides_without_a_rounding() {
+        let third = div(DType::F32, cell(1.0), cell(3.0));
+        assert!(radius(div(DType::F32, third, cell(4.0))) < 0.2501 * radius(third));
+        assert!(radius(div(DType::F32, third, cell(5.0))) > 0.3 * radius(third));
+    }
+
+    #[test]
+    fn roundings_near_zero_are_half_of_the_least_number() {
+        for (dtype, x) in [(DType::F16, 3e-5), (DType::BF16, 3e-39), (DType::F32, 3e-40)] {
+            let least = format(dtype).least;
+            let third = cell(1.0 / 3.0);
+            let halved = div(dtype, cell(5.0 * least), cell(2.0));
+            for y in [mul(dtype, cell(x), third), div(dtype, cell(x), third), halved] {
+                assert!((0.5 * least..0.501 * least).contains(&radius(y)), "{dtype:?} {y:?}");
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 
 use gradiff_corpus::DType;
 
-use crate::arithmetic::within;
+use crate::arithmetic::{with_sign, within};
 use crate::cell::{Cell, Real, Reason};
 use crate::format::{decode, encode, format};
 use crate::integer::{in_range, value, wrap};
@@ -46,7 +46,7 @@ fn float_to_float(from: DType, to: DType, x: Cell) -> Cell {
         return if rounded.is_infinite() {
             Cell::infinity(rounded < 0.0)
         } else {
-            Cell::Real(Real { hi: rounded, ..real })
+            Cell::Real(Real { hi: rounded, zero_sign: real.sign(), ..real })
         };
     }
     if target.precision >= source.precision && wider_range {
@@ -60,7 +60,7 @@ fn float_to_float(from: DType, to: DType, x: Cell) -> Cell {
         (false, true) => Cell::Unspecified(Reason::Overflow),
         (true, false) if low == 0.0 => Cell::zero(real.sign()),
         (true, false) => Cell::exact(low),
-        (false, false) => within(low, high),
+        (false, false) => with_sign(real.sign(), within(low, high)),
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn bitcast(from: DType, to: DType, x: Cell) -> Cell {
     match x {
         Cell::Unspecified(_) => x,
         Cell::Inf { overflowed: true, .. } => Cell::Unspecified(Reason::Overflow),
-        Cell::Real(real) if real.is_zero() && real.sign_free => Cell::Unspecified(Reason::ZeroSign),
+        Cell::Real(real) if real.is_sign_free() => Cell::Unspecified(Reason::ZeroSign),
         _ => match x.bits(from) {
             Some(bits) => Cell::from_bits(to, bits),
             None => Cell::Unspecified(Reason::InexactBits),

@@ -87,8 +87,8 @@ pub(crate) enum Cell {
 pub(crate) enum Chain {
     /// Neither a sum nor a product, or one that must not be reordered.
     Leaf,
-    /// A sum of `terms` numbers.
-    Sum,
+    /// A sum of `terms` numbers; `is_aligned` if all are on the same side of 0.
+    Sum { is_aligned: bool },
     /// A product of `terms` numbers.
     Product,
 }
@@ -114,21 +114,21 @@ pub(crate) struct Real {
     pub(crate) depth: u32,
     pub(crate) low: i16,
     pub(crate) chain: Chain,
-    /// The number is an exact zero whose sign may be either.
-    pub(crate) sign_free: bool,
+    /// The sign of the number if it is a zero: true for a minus; `None` if it may be either.
+    pub(crate) zero_sign: Option<bool>,
 }
 
 impl Real {
     /// Creates a number that every legal computation gives.
     pub(crate) fn exact(value: f64) -> Real {
-        Real::ball(value, 0.0, 0.0)
+        Real { zero_sign: Some(value.is_sign_negative()), ..Real::ball(value, 0.0, 0.0) }
     }
 
-    /// Creates a number with an error of at most `radius`.
+    /// Creates a number with an error of at most `radius`; if it is a zero, of either sign.
     pub(crate) fn ball(hi: f64, lo: f64, radius: f64) -> Real {
         let chain = Chain::Leaf;
         let (terms, cells, depth) = (1, 1, 0);
-        Real { hi, lo, radius, mass: 0.0, terms, cells, depth, low: 0, chain, sign_free: false }
+        Real { hi, lo, radius, mass: 0.0, terms, cells, depth, low: 0, chain, zero_sign: None }
     }
 
     /// Creates a number from 0 to `upper`.
@@ -157,7 +157,11 @@ impl Real {
 
     /// Returns the maximum number of additions that the terms of the number pass through.
     pub(crate) fn additions(&self) -> u32 {
-        if self.chain == Chain::Sum { self.depth } else { 0 }
+        if self.is_sum() { self.depth } else { 0 }
+    }
+
+    pub(crate) fn is_sum(&self) -> bool {
+        matches!(self.chain, Chain::Sum { .. })
     }
 
     pub(crate) fn is_exact(&self) -> bool {
@@ -167,6 +171,11 @@ impl Real {
     /// Returns whether the number is exactly zero, of either sign.
     pub(crate) fn is_zero(&self) -> bool {
         self.hi == 0.0 && self.radius == 0.0
+    }
+
+    /// Returns whether the number is exactly zero, whose sign may be either.
+    pub(crate) fn is_sign_free(&self) -> bool {
+        self.is_zero() && self.zero_sign.is_none()
     }
 
     /// Returns the largest magnitude within the bounds, rounded up.
@@ -205,16 +214,31 @@ impl Real {
         self.lower() <= 0.0 && 0.0 <= self.upper()
     }
 
-    /// Returns whether the number is negative; `None` if the bounds, or a zero of free sign, allow
-    /// both.
+    /// Returns whether the number is negative, be it a zero or not; `None` if the bounds, or a zero
+    /// of free sign, allow both.
     pub(crate) fn sign(&self) -> Option<bool> {
-        let unknown = self.sign_free || (!self.is_exact() && self.may_be_zero());
-        (!unknown).then(|| self.hi.is_sign_negative())
+        if !self.may_be_zero() {
+            return Some(self.hi.is_sign_negative());
+        }
+        let is_on_side = |negative: &bool| match *negative {
+            true => self.upper() <= 0.0,
+            false => 0.0 <= self.lower(),
+        };
+        self.zero_sign.filter(is_on_side)
+    }
+
+    /// Returns the side of 0 that no legal computation leaves, which is that of a zero, too: true
+    /// for negative numbers. The sign of a zero is another question.
+    pub(crate) fn side(&self) -> Option<bool> {
+        if 0.0 <= self.lower() {
+            return Some(false);
+        }
+        (self.upper() <= 0.0).then_some(true)
     }
 
     /// Returns the exponent of the grid of the number as a term of a sum; a large one for zero.
     pub(crate) fn grid(&self) -> i16 {
-        if self.chain == Chain::Sum {
+        if self.is_sum() {
             self.low
         } else {
             lowest_bit(self.hi).map_or(i16::MAX, |exponent| exponent as i16)
@@ -248,12 +272,20 @@ impl Cell {
     /// Creates an exact zero that is `negative` or, if `None`, has a free sign.
     pub(crate) fn zero(negative: Option<bool>) -> Cell {
         let value = if negative == Some(true) { -0.0 } else { 0.0 };
-        Cell::Real(Real { sign_free: negative.is_none(), ..Real::exact(value) })
+        Cell::Real(Real { zero_sign: negative, ..Real::exact(value) })
     }
 
     /// Narrows the bounds of a number that no legal computation makes negative.
     pub(crate) fn not_negative(self) -> Cell {
         if let Cell::Real(real) = self { Cell::Real(real.not_negative()) } else { self }
+    }
+
+    /// Narrows the bounds of a number that no legal computation gives a minus, be it a zero or not.
+    pub(crate) fn positive(self) -> Cell {
+        match self {
+            Cell::Real(real) => Cell::Real(Real { zero_sign: Some(false), ..real.not_negative() }),
+            cell => cell,
+        }
     }
 
     /// Creates a computed NaN.
@@ -269,7 +301,9 @@ impl Cell {
     pub(crate) fn bits(&self, dtype: DType) -> Option<u64> {
         match self {
             Cell::Int(bits) => Some(*bits),
-            Cell::Real(real) if real.is_exact() && !real.sign_free => Some(encode(dtype, real.hi)),
+            Cell::Real(real) if real.is_exact() && !real.is_sign_free() => {
+                Some(encode(dtype, real.hi))
+            }
             Cell::Inf { negative, .. } => {
                 Some(encode(dtype, if *negative { f64::NEG_INFINITY } else { f64::INFINITY }))
             }
@@ -302,5 +336,17 @@ mod tests {
         assert!(real.lower() < 1.0 && 1.0 < real.upper() && real.magnitude() > 1.0);
         assert_eq!(Real::exact(-0.0).sign(), Some(true));
         assert_eq!(Real::ball(1.0, 0.0, 2.0).sign(), None);
+    }
+
+    #[test]
+    fn sides_and_signs_of_numbers_that_may_be_zeros() {
+        let real = Real::up_to(1e-40);
+        assert_eq!((real.side(), real.sign()), (Some(false), None));
+        let positive = Cell::Real(Real::ball(1e-41, 0.0, 1e-40)).positive();
+        let Cell::Real(positive) = positive else { panic!("{positive:?}") };
+        assert_eq!((positive.side(), positive.sign()), (Some(false), Some(false)));
+        // A sign that the bounds do not have says nothing.
+        let crossing = Real { zero_sign: Some(false), ..Real::ball(0.0, 0.0, 1.0) };
+        assert_eq!((crossing.side(), crossing.sign()), (None, None));
     }
 }

@@ -478,7 +478,11 @@ fn float_binary(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
         BinaryOp::Pow => transcendental::pow(dtype, x, y),
         BinaryOp::Max => arithmetic::max(x, y),
         BinaryOp::Min => neg(arithmetic::max(neg(x), neg(y))),
-        BinaryOp::CmpLt => compare(|order| order == Some(Less)),
+        BinaryOp::CmpLt => match (x, y) {
+            // The bounds touch at most: the numbers may be equal.
+            (Cell::Real(x), Cell::Real(y)) if y.upper() <= x.lower() => Cell::bool(false),
+            _ => compare(|order| order == Some(Less)),
+        },
         BinaryOp::CmpEq => compare(|order| order == Some(Equal)),
         BinaryOp::CmpNe => compare(|order| order != Some(Equal)),
         BinaryOp::CDiv

@@ -14,18 +14,23 @@ pub(crate) struct Format {
     pub(crate) exponent_max: i32,
     /// Unit roundoff: half the distance from 1 to the next number.
     pub(crate) unit: f64,
-    /// Maximum absolute error of a rounding near zero (at least half the smallest subnormal).
+    /// Maximum absolute error of a rounding near zero: half the smallest subnormal number.
     pub(crate) floor: f64,
+    /// The smallest subnormal number: near zero, the absolute error of an approximation for each of
+    /// its ulps.
+    pub(crate) least: f64,
     /// Smallest magnitude that rounds to infinity. Infinity for f64, whose overflows show in the
     /// oracle's own f64 arithmetic.
     pub(crate) overflow: f64,
 }
 
-static F16: Format = Format::new(11, -14, 15, 1.0);
-static BF16: Format = Format::new(8, -126, 127, 1.0);
-static F32: Format = Format::new(24, -126, 127, 1.0);
+// f16 and bf16 may be rounded to f32 first, f32 to f64, and centers are rounded to f64: see
+// `rounding_unit`.
+static F16: Format = Format::new(11, -14, 15, [0.5005, 1.0]);
+static BF16: Format = Format::new(8, -126, 127, [0.5005, 1.0]);
+static F32: Format = Format::new(24, -126, 127, [0.5 + pow2(-27), 1.0]);
 // The oracle's own f64 products lose digits below 2^-1074, so the floor is wider here.
-static F64: Format = Format::new(53, -1022, 1023, 8.0);
+static F64: Format = Format::new(53, -1022, 1023, [8.0, 8.0]);
 
 /// Returns the format of a float dtype.
 ///
@@ -73,14 +78,21 @@ pub(crate) fn highest_bit(value: f64) -> i32 {
 }
 
 impl Format {
-    const fn new(precision: i32, exponent_min: i32, exponent_max: i32, floors: f64) -> Format {
-        let top = pow2(exponent_max);
+    /// `near_zero` are `floor` and `least`, in smallest subnormal numbers.
+    const fn new(
+        precision: i32,
+        exponent_min: i32,
+        exponent_max: i32,
+        near_zero: [f64; 2],
+    ) -> Format {
+        let (top, quantum) = (pow2(exponent_max), pow2(exponent_min - precision + 1));
         Format {
             precision,
             exponent_min,
             exponent_max,
             unit: pow2(-precision),
-            floor: pow2(exponent_min - precision + 1) * floors,
+            floor: quantum * near_zero[0],
+            least: quantum * near_zero[1],
             overflow: if precision == 53 {
                 f64::INFINITY
             } else {

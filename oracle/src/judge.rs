@@ -32,6 +32,8 @@ pub enum Element {
         low: f64,
         /// Bound of the error of a legal computation.
         radius: f64,
+        /// The sign of the number if it is a zero: true for a minus; `None` if it may be either.
+        zero_sign: Option<bool>,
     },
     /// Anything.
     Unspecified(Reason),
@@ -44,8 +46,8 @@ pub struct Verdict {
     pub checked: usize,
     /// Elements that may have any value.
     pub unspecified: usize,
-    /// Elements among those compared whose bound exceeds the magnitude of the center, so that not
-    /// even the sign was checked.
+    /// Elements among those compared whose bound is no less than the magnitude of the center, so
+    /// that zero was right for a number that may be any within the bound.
     pub vacuous: usize,
     /// Elements that are wrong.
     pub mismatch_count: usize,
@@ -95,10 +97,10 @@ impl Expected {
         match self.cells[index] {
             Cell::Unspecified(reason) => Element::Unspecified(reason),
             Cell::Nan(None) => Element::Nan,
-            Cell::Real(Real { hi, lo, radius, .. }) if radius > 0.0 => {
-                Element::Ball { center: hi, low: lo, radius }
+            Cell::Real(Real { hi, lo, radius, zero_sign, .. }) if radius > 0.0 => {
+                Element::Ball { center: hi, low: lo, radius, zero_sign }
             }
-            Cell::Real(real) if real.is_zero() && real.sign_free => Element::Zero,
+            Cell::Real(real) if real.is_sign_free() => Element::Zero,
             cell => {
                 let bits = cell.bits(self.dtype);
                 Element::Exact(bits.expect("all other elements are exact"))
@@ -158,17 +160,19 @@ impl Element {
             Element::Exact(expected) => bits == expected,
             Element::Nan => is_nan_bits(dtype, bits),
             Element::Zero => decode(dtype, bits) == 0.0,
-            Element::Ball { center, low, radius } => {
+            Element::Ball { center, low, radius, zero_sign } => {
                 let value = decode(dtype, bits);
+                let has_sign =
+                    |negative: bool| value != 0.0 || value.is_sign_negative() == negative;
                 // The difference of close numbers is exact; NaN and infinities compare as false.
-                ((value - center) - low).abs() <= radius
+                zero_sign.is_none_or(has_sign) && ((value - center) - low).abs() <= radius
             }
         }
     }
 
-    /// Returns whether the bound exceeds the magnitude of the center.
+    /// Returns whether the bound is no less than the magnitude of the center.
     fn is_vacuous(&self) -> bool {
-        matches!(*self, Element::Ball { center, radius, .. } if center.abs() < radius)
+        matches!(*self, Element::Ball { center, radius, .. } if center.abs() <= radius)
     }
 
     /// Describes the legal results, with enough digits to check by hand.
@@ -178,9 +182,14 @@ impl Element {
             Element::Exact(bits) => exact(bits),
             Element::Zero => "zero of either sign".into(),
             Element::Nan => "nan".into(),
-            Element::Ball { center, radius, .. } => {
+            Element::Ball { center, radius, zero_sign, .. } => {
                 let nearest = encode(dtype, center);
-                format!("{} within {radius:e}", exact(nearest))
+                let zero = match zero_sign.filter(|_| center.abs() <= radius) {
+                    Some(true) => ", -0.0 if it is a zero",
+                    Some(false) => ", 0.0 if it is a zero",
+                    None => "",
+                };
+                format!("{} within {radius:e}{zero}", exact(nearest))
             }
             Element::Unspecified(reason) => format!("anything ({})", reason.name()),
         }
@@ -235,7 +244,22 @@ mod tests {
         let expected = Expected::new(DType::F32, vec![4], cells);
         let got = Array { dtype: DType::F32, shape: vec![4], bits: vec![0; 4] };
         let verdict = expected.judge(&got);
-        assert_eq!((verdict.checked, verdict.vacuous, verdict.mismatch_count), (4, 1, 1));
+        assert_eq!((verdict.checked, verdict.vacuous, verdict.mismatch_count), (4, 2, 1));
+        // Any number from 0 to 1e-9, of which 0 may be the right one, is as good as unknown.
+        let up_to = Cell::Real(Real::up_to(1e-9));
+        let expected = Expected::new(DType::F32, vec![1], vec![up_to]);
+        let got = Array { dtype: DType::F32, shape: vec![1], bits: vec![0] };
+        assert_eq!(expected.judge(&got).vacuous, 1);
+    }
+
+    #[test]
+    fn the_sign_of_a_zero_within_the_bound_is_judged_where_it_is_known() {
+        let tiny = Cell::Real(Real::ball(-1e-60, 0.0, 2e-45));
+        let minus_zero = u64::from((-0f32).to_bits());
+        assert!(judge(DType::F32, tiny, 0) && judge(DType::F32, tiny, minus_zero));
+        let negative = crate::arithmetic::with_sign(Some(true), tiny);
+        assert!(!judge(DType::F32, negative, 0) && judge(DType::F32, negative, minus_zero));
+        assert!(judge(DType::F32, negative, minus_zero + 1) && !judge(DType::F32, negative, 1));
     }
 
     #[test]

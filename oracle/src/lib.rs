@@ -12,13 +12,16 @@
 //!   it). Products must not be distributed over sums. Casts always round, once, to nearest even.
 //! * `+ - * /`, sqrt and recip are correctly rounded, to the nearest number; exp2, log2, sin and
 //!   pow may be off by the ulps of the table in `transcendental`. Products, quotients and powers
-//!   have the right sign. Subnormals are never flushed.
-//! * A result that needs no rounding in any order is exact and compared by its bits. The sign of
-//!   a zero is free if zeros of both signs, or opposite numbers, are combined by a sum, max or min;
-//!   all other ops determine it.
+//!   have the right sign, also where they are rounded to zero, as have roots, shares and powers of
+//!   e and 2. Subnormals are never flushed.
+//! * A result that needs no rounding in any order is exact and compared by its bits; so is the
+//!   product of zero and a finite number. The sign of a zero is free if zeros of both signs, or
+//!   opposite numbers, are combined by a sum, max or min; all other ops determine it.
 //! * A number that overflows is infinite as an output; results computed from it are unspecified,
-//!   since a wider intermediate would have stayed finite. An infinity in the data, or from a pole,
-//!   or from a cast, is a true one.
+//!   since a wider intermediate would have stayed finite, unless any number beyond the largest of
+//!   the dtype gives the same: comparisons with finite numbers and what these decide, its inverse,
+//!   and functions that hardly vary there. An infinity in the data, or from a pole, or from a cast,
+//!   is a true one; a chain that has one is not reordered, but a reduction is.
 //! * Undefined integer ops, and decisions that fall within the error bounds, make an element
 //!   unspecified, with a [`Reason`], as well as all elements that depend on it. The result of a
 //!   `where`, pad or shrink does not depend on the elements that it omits; nor does a result of an

@@ -4,9 +4,10 @@
 use gradiff_corpus::{DType, ReduceOp};
 
 use crate::arithmetic::{
-    accumulate, half_ulp, max, mul, reduction_depth, round_result, size_of, sum_may_overflow,
+    accumulate, max, mul, on_side, reduction_depth, round_result, rounding_error, size_of,
+    sum_may_overflow,
 };
-use crate::cell::{Cell, Chain, Real, Reason};
+use crate::cell::{Cell, Real, Reason};
 use crate::format::{format, highest_bit};
 use crate::infer::{accumulator, reduced};
 use crate::integer;
@@ -112,7 +113,7 @@ impl Running {
         if let Cell::Real(real) = cell {
             self.cells = self.cells.saturating_add(real.cells);
             self.deepest = self.deepest.max(real.additions());
-            self.mass += if real.chain == Chain::Sum { real.mass } else { real.magnitude() };
+            self.mass += if real.is_sum() { real.mass } else { real.magnitude() };
             if real.hi != 0.0 {
                 self.low = self.low.saturating_add(highest_bit(real.hi).min(0));
             }
@@ -177,8 +178,7 @@ impl Running {
     fn narrowed(&self, total: Cell) -> Cell {
         let total = match total {
             Cell::Real(real) if self.op == ReduceOp::Sum => {
-                let sign_free = real.sign_free || real.is_zero();
-                Cell::Real(Real { sign_free, cells: self.cells, ..real })
+                Cell::Real(Real { zero_sign: None, cells: self.cells, ..real })
             }
             total => total,
         };
@@ -196,8 +196,8 @@ fn narrow(to: DType, total: Cell) -> Cell {
     if real.is_exact() && format.holds(real.hi) {
         return Cell::Real(real);
     }
-    let rounding = half_ulp(format, size_of(real.hi, real.lo, real.radius)) + format.floor;
-    round_result(format, real, rounding, false)
+    let rounding = rounding_error(format, size_of(real.hi, real.lo, real.radius));
+    on_side(real.side(), round_result(format, real, rounding, false))
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 
 use gradiff_corpus::DType;
 
-use crate::arithmetic::{half_ulp, limited, propagated, round_result, size_of, with_sign};
+use crate::arithmetic::{limited, propagated, round_result, rounding_error, size_of, with_sign};
 use crate::cell::{Cell, Real, Reason};
 use crate::format::{Format, format, pow2};
+use crate::infer::accumulator;
 
 /// Error in ulps that a device may have, for every transcendental op. f16 and bf16 are computed in
 /// f32 with this error and then rounded once.
@@ -41,13 +42,16 @@ pub(crate) fn approximate_result(
     ulps: f64,
     scale: f64,
 ) -> Cell {
-    let format = format(dtype);
+    let (format, wide) = (format(dtype), format(accumulator(dtype)));
     let size = (value.abs() + inherited).max(scale);
     let radius = inherited + approximation_error(format, ulps, size);
-    let is_narrow = format.precision < 24;
-    let rounding = if is_narrow { half_ulp(format, size_of(value, 0.0, radius)) } else { 0.0 };
     // The ulps of a power are relative to its exponent, which near zero means nothing.
-    let near_zero = ulps.min(NEAR_ZERO_ULPS) * format.floor;
+    let near_zero = ulps.min(NEAR_ZERO_ULPS) * wide.least;
+    // f16 and bf16 have the error of f32, near zero too, and are rounded once.
+    let rounding = match format.precision < 24 {
+        true => rounding_error(format, size_of(value, 0.0, radius + near_zero)),
+        false => 0.0,
+    };
     round_result(format, Real::ball(value, 0.0, radius), rounding + near_zero, false)
 }
 
@@ -75,7 +79,7 @@ pub(crate) fn exp2(dtype: DType, x: Cell) -> Cell {
     }
     let spread = if real.is_exact() { 0.0 } else { real.upper() - center };
     let inherited = value * (spread * std::f64::consts::LN_2).exp_m1();
-    approximate_result(dtype, value, inherited, ULPS, 0.0).not_negative()
+    approximate_result(dtype, value, inherited, ULPS, 0.0).positive()
 }
 
 /// `log2(x)`; NaN below zero, -inf at zero.
@@ -148,10 +152,36 @@ pub(crate) fn pow(dtype: DType, x: Cell, y: Cell) -> Cell {
     }
     match (point(x), point(y)) {
         (Some(x_value), Some(y_value)) => {
-            let is_sign_free = matches!(x, Cell::Real(real) if real.sign_free);
+            let is_sign_free = matches!(x, Cell::Real(real) if real.is_sign_free());
             pow_points(dtype, x_value, y_value, is_sign_free)
         }
-        _ => pow_balls(dtype, x, y),
+        _ => pow_of_limits(x, y).unwrap_or_else(|| pow_balls(dtype, x, y)),
+    }
+}
+
+/// `x^y` where one of them is 0 or an infinity, and the bounds of the second one tell which limit
+/// the power is; `None` if they do not.
+fn pow_of_limits(x: Cell, y: Cell) -> Option<Cell> {
+    let limit = |is_infinite| match is_infinite {
+        true => Cell::infinity(false),
+        false => Cell::zero(Some(false)),
+    };
+    match (x, y) {
+        (Cell::Real(base), Cell::Inf { negative, .. }) => {
+            let least = base.lower().abs().min(base.upper().abs());
+            let is_above = !base.may_be_zero() && 1.0 < least;
+            (is_above || base.magnitude() < 1.0).then(|| limit(is_above != negative))
+        }
+        (_, Cell::Real(y)) if !y.may_be_zero() => {
+            let base = point(x).filter(|base| *base == 0.0 || base.is_infinite())?;
+            // Odd powers have the sign of the base.
+            let is_plus = base == f64::INFINITY
+                || matches!(x, Cell::Real(real) if real.sign() == Some(false));
+            let may_be_odd = y.lower().ceil() <= y.upper();
+            let is_infinite = base.is_infinite() != (y.hi < 0.0);
+            (is_plus || !may_be_odd).then(|| limit(is_infinite))
+        }
+        _ => None,
     }
 }
 
@@ -352,6 +382,37 @@ mod tests {
         let straddle = Cell::Unspecified(Reason::Straddle);
         assert_eq!(pow(DType::F32, Cell::Real(x), cell(0.5)), straddle);
         assert_eq!(pow(DType::F32, Cell::Real(x), cell(-2.0)), straddle);
+    }
+
+    #[test]
+    fn powers_of_limits_are_known_for_computed_numbers() {
+        let ball = |center| Cell::Real(Real::ball(center, 0.0, 1e-7));
+        let (zero, inf) = (Cell::zero(Some(false)), Cell::infinity(false));
+        for (x, y, expected) in [
+            (cell(0.0), ball(0.45), zero),
+            (cell(0.0), ball(-0.45), inf),
+            (cell(-0.0), ball(2.5), zero),
+            (inf, ball(0.45), inf),
+            (inf, ball(-0.45), zero),
+            (ball(0.45), inf, zero),
+            (ball(-2.5), inf, inf),
+            (ball(0.45), Cell::infinity(true), inf),
+        ] {
+            assert_eq!(pow(DType::F32, x, y), expected, "{x:?} {y:?}");
+        }
+        let straddle = Cell::Unspecified(Reason::Straddle);
+        for (x, y) in [(cell(-0.0), ball(3.0)), (cell(0.0), ball(0.0)), (ball(1.0), inf)] {
+            assert_eq!(pow(DType::F32, x, y), straddle, "{x:?} {y:?}");
+        }
+    }
+
+    #[test]
+    fn small_powers_of_halves_are_rounded_once() {
+        // e^-10 is 761.69 of the least f16, in f32 within 2e-5 of that.
+        let least = pow2(-24);
+        let power = approximate_result(DType::F16, (-10f64).exp(), 0.0, 2.0, 0.0);
+        assert!(contains(power, 762.0 * least));
+        assert!(!contains(power, 761.0 * least) && !contains(power, 763.0 * least));
     }
 
     #[test]

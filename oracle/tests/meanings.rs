@@ -214,6 +214,123 @@ fn overflowed_numbers_are_infinite_and_their_uses_unspecified() {
 }
 
 #[test]
+fn overflowed_numbers_decide_where_their_size_is_enough() {
+    let over = "a = input f32[3] [1,3e38,-3e38]\nb = mul a 10.0\n";
+    for (row, results) in [
+        ("c = clamp b min=-1.0 max=1.0", "1.0 1.0 -1.0"),
+        ("c = relu b", "10.0 inf 0.0"),
+        ("c = cmplt b 5.0", "false false true"),
+        ("c = sort b axis=0 descending=false", "-inf 10.0 inf"),
+        ("c = argmax b axis=0 keepdim=false", "1"),
+        ("c = max b axes=[0]", "inf"),
+        ("c = cmpeq b b", "true ?overflow ?overflow"),
+        ("d = neg b\ne = max b d\nc = cmplt 4.0 e", "true true true"),
+        ("c = mul b 0.5", "5.0 ?overflow ?overflow"),
+    ] {
+        check(&format!("{over}{row}\noutput c"), results);
+    }
+    check("a = input f32[1] [-3e38]\nb = mul a 10.0\nc = tanh b\noutput c", "~-1");
+    check("a = input f32[1] [-3e38]\nb = mul a 10.0\nc = elu b alpha=2.0\noutput c", "~-2");
+    check(
+        "a = input f32[1] [3e38]\nb = input f32[1] [-3e38]\n\
+         c = isclose a b rtol=1e-5 atol=1e-8 equal_nan=false\noutput c",
+        "false",
+    );
+}
+
+/// Other orders of a sum overflow before they meet the infinity; a chain with one has no others.
+#[test]
+fn reductions_are_reordered_around_an_infinity_and_chains_are_not() {
+    check("a = input f32[3] [inf,-3e38,-3e38]\nb = sum a axes=[0]\noutput b", "?overflow");
+    check(
+        "a = input f32[1] [inf]\nb = input f32[1] [-3e38]\nc = add a b\nd = add c b\noutput d",
+        "inf",
+    );
+}
+
+/// Returns whether a result of a single f32 may have this value.
+fn admits(text: &str, value: f32) -> bool {
+    let expected = expected(text);
+    let bits = vec![value.to_bits().into()];
+    let array = Array { dtype: DType::F32, shape: expected.shape.clone(), bits };
+    let verdict = expected.judge(&array);
+    assert_eq!(verdict.unspecified, 0, "{text}");
+    verdict.is_ok()
+}
+
+#[test]
+fn zero_times_a_computed_number_is_zero() {
+    let computed = "a = input f32[2] [3,-7]\nr = recip a\nz = input f32[2] [0,0]\nm = mul r z\n";
+    check(&format!("{computed}output m"), "0.0 -0.0");
+    check(&format!("{computed}x = cmpne m 0.0\noutput x"), "false false");
+    check(&format!("{computed}x = recip m\noutput x"), "inf -inf");
+    let sum = "o = const f32[1] 1.0\nc = cat [o,m] axis=0\nx = sum c axes=[0]\noutput x";
+    check(&format!("{computed}{sum}"), "1.0");
+    check("a = input f32[3] [1.1,0.3,0.0]\nb = prod a axes=[0]\noutput b", "0.0");
+    // A row of zeros with a 1 selects an element, which is rounded once.
+    let select = "a = input f32[256,1] seeded(3, positive)\nr = recip a\n\
+                  i = input i32[1] [5]\nh = one_hot i classes=256\ng = cast h f32\n\
+                  m = matmul g r\n";
+    let text = format!("{select}s = shrink r [(5,6),(0,1)]\noutput m, s");
+    let radii = evaluate(&program(&text)).expect("well-formed");
+    let radii = [0, 1].map(|number| match radii[number].element(0) {
+        Element::Ball { radius, .. } => radius,
+        element => panic!("{element:?} is rounded"),
+    });
+    assert!(radii[0] < 1.001 * radii[1], "{radii:?}");
+    // A reflection of a column whose element on the diagonal is 0.
+    let matrix = "a = input f32[3,3] [3,2,3,0,0,4,0,5,6]\nr = qr_r a\n\
+                  s = shrink r [(1,2),(1,2)]\noutput s";
+    assert!(admits(matrix, -5.0) && !admits(matrix, 5.0));
+}
+
+#[test]
+fn numbers_that_are_not_negative_are_known_to_be() {
+    let rest = "a = input f32[2] [3,7]\nr = recip a\nk = input f32[2] [0.33333334,0.14285715]\n\
+                d = sub r k\n";
+    for row in ["e = abs d", "e = square d", "e = relu d", "f = square d\ne = mul f f"] {
+        check(&format!("{rest}{row}\nx = cmplt e 0.0\noutput x"), "false false");
+    }
+    let least = "z = input f32[1] [0]\ns = square d\nc = cat [z,s] axis=0\n";
+    check(&format!("{rest}{least}x = argmin c axis=0 keepdim=false\noutput x"), "0");
+    let length = format!("{rest}s = square d\nt = sum s axes=[0]\nq = sqrt t\noutput q");
+    assert!(admits(&length, 2e-8) && !admits(&length, f32::NAN) && !admits(&length, -1e-9));
+}
+
+#[test]
+fn zeros_that_underflowed_have_the_sign_of_the_number() {
+    let product = "a = input f32[1] [1e-30]\nb = mul a -1e-30\noutput b";
+    assert!(admits(product, -0.0) && !admits(product, 0.0));
+    let power = "a = input f32[1] [-200]\nb = exp a\n";
+    assert!(admits(&format!("{power}output b"), 0.0));
+    assert!(!admits(&format!("{power}output b"), -0.0));
+    let copied = "c = input f32[1] [1]\nd = copysign c b\noutput d";
+    check(&format!("{power}{copied}"), "1.0");
+    // A sum of zeros may begin with another one.
+    assert!(admits(&format!("{power}c = sum b axes=[0]\noutput c"), -0.0));
+}
+
+#[test]
+fn powers_and_remainders_of_computed_numbers_are_known() {
+    let inverse = "a = input f32[1] [2.2]\nr = recip a\n";
+    check(&format!("{inverse}z = input f32[1] [0]\np = pow z r\noutput p"), "0.0");
+    check(&format!("{inverse}z = input f32[1] [inf]\np = pow r z\noutput p"), "0.0");
+    let rest =
+        "a = input f32[1] [0.3]\nb = recip a\nc = input f32[1] [2.0]\nd = fmod b c\noutput d";
+    assert!(admits(rest, 1.333_333_3) && !admits(rest, 1.3334) && !admits(rest, f32::NAN));
+    // 3 * 0.33333334 is 1 or a bit less.
+    let third = "a = input f32[1] [3]\nb = recip a\no = input f32[1] [1]\n";
+    check(&format!("{third}c = fmod o b\noutput c"), "?straddle");
+}
+
+#[test]
+fn means_of_two_are_rounded_once() {
+    let mean = "a = input f32[2] [1.0,3e-8]\nm = mean a axes=[0] keepdim=false\noutput m";
+    assert!(admits(mean, 0.5));
+    assert!(!admits(mean, 0.5f32.next_up()) && !admits(mean, 0.5f32.next_down()));
+}
+
+#[test]
 fn data_nans_keep_their_bits_until_arithmetic() {
     let nan = "i = input u32[1] [2143302179]\nf = bitcast i f32\n";
     check(&format!("{nan}g = flip f axes=[0]\nh = bitcast g u32\noutput h"), "2143302179");

@@ -180,7 +180,7 @@ fn results_beyond_the_bound_are_refused() {
         let expected = evaluate(&program).expect("well-formed").remove(0);
         for element in expected.elements() {
             match element {
-                Element::Ball { center, low, radius } => {
+                Element::Ball { center, low, radius, .. } => {
                     balls += 1;
                     let beyond = (center + low + radius * 1.01) as f32;
                     if f64::from(beyond) > center + radius {

@@ -20,7 +20,7 @@ const KEPT_MAX: usize = 1 << 18;
 /// Relative error of a rounding to f32.
 const F32_UNIT: f64 = pow2(-24);
 
-/// The freedom of an engine.
+/// The roundings and the orders of sums that an engine may choose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scheme {
     pub(super) sums: SumDepth,
@@ -97,13 +97,13 @@ pub(super) struct Gradient {
     pub(super) roundings: f64,
 }
 
-/// A scalar that depends on a direction.
+/// A node of the tape: a scalar that depends on some of the inputs.
 struct Step {
     id: Id,
     links: Vec<Link>,
 }
 
-/// A dependence of a scalar on a source.
+/// An edge of the tape: the dependence of a scalar on a source.
 #[derive(Clone, Copy)]
 struct Link {
     source: usize,

@@ -170,7 +170,7 @@ impl Way {
             shared.grid_min = shared.grid_min.max(format.quantum_min());
             shared.exponent_end = shared.exponent_end.min(format.exponent_max + 1);
             least.unit = least.unit.max(rounding_unit(format));
-            least.floor = least.floor.max(format.floor);
+            least.floor = least.floor.max(format.least);
             least.overflow = least.overflow.min(format.overflow);
         }
         least
@@ -202,6 +202,9 @@ impl Precision {
         if !radius.is_finite() {
             return Cell::Unspecified(Reason::Unbounded);
         }
-        cast(WIDE, dtype, Cell::Real(Real::ball(real.hi, real.lo, radius)))
+        match cast(WIDE, dtype, Cell::Real(Real::ball(real.hi, real.lo, radius))) {
+            Cell::Real(real) => Cell::Real(Real { zero_sign: None, ..real }),
+            cell => cell,
+        }
     }
 }

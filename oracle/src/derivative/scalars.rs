@@ -161,8 +161,13 @@ impl Scalars {
         }
     }
 
-    /// Adds a number that f64 does not represent, and that an engine rounds.
+    /// Adds a number that f64 does not represent, and that an engine rounds. A power of two, such
+    /// as the inverse of one, is exact; multiplied by it or divided by its inverse, a number is the
+    /// same.
     pub(super) fn constant(&mut self, value: f64) -> Id {
+        if value.is_normal() && value.to_bits() & ((1 << 52) - 1) == 0 {
+            return self.exact(value);
+        }
         let cell = Cell::Real(Real::ball(value, 0.0, value.abs() * CONSTANT_ERROR));
         let bounds = Bounds { error: value.abs(), ..Bounds::covered(cell) };
         self.push(cell, bounds, Kind::Leaf)

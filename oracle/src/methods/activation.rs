@@ -5,7 +5,7 @@ use gradiff_corpus::DType;
 use super::Call;
 use super::approximation::{Error, monotone, monotone_with, turning};
 use super::elementwise::{between, float, literal, wide, widely};
-use crate::arithmetic::{self, propagated};
+use crate::arithmetic::{self, undefined};
 use crate::cell::{Cell, Real};
 use crate::format::{format, pow2};
 use crate::infer::Check;
@@ -27,8 +27,8 @@ pub(super) fn leaky_relu(call: Call<'_>) -> Check<Value> {
 fn split(x: Cell, below: impl Fn(Cell) -> Cell, above: impl Fn(Cell) -> Cell) -> Cell {
     let real = match x {
         Cell::Real(real) => real,
-        Cell::Inf { negative: true, overflowed: false } => return below(x),
-        _ => return propagated(&[x]).unwrap_or_else(|| above(x)),
+        Cell::Inf { negative: true, .. } => return below(x),
+        _ => return undefined(&[x]).unwrap_or_else(|| above(x)),
     };
     if real.is_zero() || 0.0 <= real.lower() {
         return above(Cell::Real(real.leaf()));
@@ -88,12 +88,12 @@ fn logistic(x: f64) -> f64 {
 pub(super) fn sigmoid(dtype: DType, x: Cell) -> Cell {
     let least = format(wide(dtype)).exponent_max + 1;
     let extra = |_| if least == 1024 { pow2(-1024) } else { pow2(-least) };
-    monotone_with(dtype, x, Error::ulps(3.0), logistic, extra).not_negative()
+    monotone_with(dtype, x, Error::ulps(3.0), logistic, extra).positive()
 }
 
 /// [`sigmoid`] without an overflow of the power.
 pub(crate) fn exact_sigmoid(dtype: DType, x: Cell) -> Cell {
-    monotone(dtype, x, Error::ulps(3.0), logistic).not_negative()
+    monotone(dtype, x, Error::ulps(3.0), logistic).positive()
 }
 
 /// `x * sigmoid(argument(x))`. It is least at `turn`, and its derivative is at most `slope`. The
@@ -114,7 +114,7 @@ fn gated(
             true => logistic(at) * logistic(-at) * at.abs() * roundings * format.unit * 1.01,
             false => 0.0,
         };
-        x.abs() * (change + format.floor)
+        x.abs() * (change + format.least)
     };
     let f = |x: f64| x * logistic(argument(x));
     let extra = |x: f64| if x.is_finite() { extra(x) } else { 0.0 };
@@ -139,7 +139,7 @@ pub(super) fn gelu(dtype: DType, x: Cell) -> Cell {
 
 /// `x * tanh(softplus(x))`.
 pub(super) fn mish(dtype: DType, x: Cell) -> Cell {
-    let floor = format(wide(dtype)).floor;
+    let least = format(wide(dtype)).least;
     let f = |x: f64| {
         // With n = e^x the gate is ((1 + n)^2 - 1) / ((1 + n)^2 + 1).
         let n = (-x.abs()).exp();
@@ -149,7 +149,7 @@ pub(super) fn mish(dtype: DType, x: Cell) -> Cell {
             (1.0 + 2.0 * n) / (1.0 + 2.0 * n + 2.0 * n * n)
         }
     };
-    let extra = |x: f64| if x.is_finite() { x.abs() * 2.0 * floor } else { 0.0 };
+    let extra = |x: f64| if x.is_finite() { x.abs() * 2.0 * least } else { 0.0 };
     turning(dtype, x, Error::ulps(5.0), (-1.1924, 1.1), f, extra)
 }
 

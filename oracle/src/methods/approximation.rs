@@ -3,9 +3,9 @@
 
 use gradiff_corpus::DType;
 
-use crate::arithmetic::propagated;
+use crate::arithmetic::undefined;
 use crate::cell::{Cell, Real, Reason};
-use crate::format::pow2;
+use crate::format::{format, pow2};
 use crate::transcendental::{approximate_result, limited_wave};
 
 /// Additional ulps for f64, in which the oracle computes the centers, too.
@@ -94,13 +94,17 @@ fn approximate(
     spread: impl Fn(&Real, f64) -> f64,
     extra: impl Fn(f64) -> f64,
 ) -> Cell {
-    if let Some(cell) = propagated(&[x]) {
+    if let Some(cell) = undefined(&[x]) {
         return cell;
     }
     let real = match x {
         Cell::Real(real) => real,
-        Cell::Inf { negative, .. } => {
-            let value = f(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
+        Cell::Inf { negative, overflowed } => {
+            let end = if negative { f64::NEG_INFINITY } else { f64::INFINITY };
+            if overflowed {
+                return beyond(dtype, end, error, f, extra);
+            }
+            let value = f(end);
             return match value == 0.0 {
                 true => Cell::zero(Some(value.is_sign_negative())),
                 false => at_point(dtype, value, 0.0, error, false),
@@ -111,7 +115,7 @@ fn approximate(
     let value = f(real.hi);
     if real.is_zero() && value == 0.0 {
         // An odd function keeps the sign of a zero.
-        let is_known = !real.sign_free || f(0.0).to_bits() == f(-0.0).to_bits();
+        let is_known = !real.is_sign_free() || f(0.0).to_bits() == f(-0.0).to_bits();
         return Cell::zero(is_known.then_some(value.is_sign_negative()));
     }
     if real.is_exact() {
@@ -128,6 +132,23 @@ fn approximate(
     }
     let extra = extra(real.lower()).max(extra(real.upper()));
     result(dtype, value, spread(&real, value) + extra + CENTER * value.abs(), error)
+}
+
+/// Returns `f` of a number that overflowed: of one from the smallest that does to the infinity
+/// `end`.
+fn beyond(
+    dtype: DType,
+    end: f64,
+    error: Error,
+    f: &impl Fn(f64) -> f64,
+    extra: impl Fn(f64) -> f64,
+) -> Cell {
+    let least = format(dtype).overflow.min(f64::MAX).copysign(end);
+    let spread = (f(end) - f(least)).abs();
+    match spread.is_finite() {
+        true => result(dtype, f(end), spread + extra(end).max(extra(least)), error),
+        false => Cell::Unspecified(Reason::Overflow),
+    }
 }
 
 /// Returns the result at an exact argument, or at an infinity.
@@ -190,5 +211,20 @@ mod tests {
         assert!(matches!(sinh(Cell::exact(-1e4)), Cell::Inf { negative: true, .. }));
         assert_eq!(sinh(Cell::infinity(true)), Cell::infinity(true));
         assert!(contains(monotone(DType::F32, Cell::infinity(false), ERROR, f64::tanh), 1.0));
+    }
+
+    #[test]
+    fn a_function_of_an_overflowed_number_is_known_where_it_hardly_varies() {
+        let overflowed = |negative| Cell::Inf { negative, overflowed: true };
+        let of = |x, f: fn(f64) -> f64| monotone(DType::F16, x, ERROR, f);
+        let tanh = of(overflowed(true), f64::tanh);
+        assert!(contains(tanh, -1.0) && !contains(tanh, -0.99));
+        // From that of 65520 on.
+        let atan = of(overflowed(false), f64::atan);
+        assert!(contains(atan, 65520f64.atan()) && !contains(atan, 1.56));
+        let varying: [fn(f64) -> f64; 3] = [f64::exp, f64::asinh, f64::cos];
+        for f in varying {
+            assert_eq!(of(overflowed(false), f), Cell::Unspecified(Reason::Overflow));
+        }
     }
 }

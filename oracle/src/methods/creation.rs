@@ -3,7 +3,7 @@
 use gradiff_corpus::{DType, Literal, literal_bits};
 
 use super::Call;
-use crate::arithmetic::{half_ulp, round_result, rounding_unit, size_of};
+use crate::arithmetic::{round_result, rounding_error, rounding_unit, size_of};
 use crate::cell::{Cell, Real};
 use crate::format::{decode, encode, format};
 use crate::infer::{Check, accumulator, limit};
@@ -46,12 +46,12 @@ fn product(a: f64, b: f64) -> (f64, f64) {
 /// accumulator of the dtype, and then rounded to it.
 fn point(dtype: DType, hi: f64, lo: f64, size: f64) -> Cell {
     let (wide, narrow) = (format(accumulator(dtype)), format(dtype));
-    let error = POINT_ROUNDINGS * rounding_unit(wide) * size + wide.floor;
+    let error = POINT_ROUNDINGS * rounding_unit(wide) * size + wide.least;
     let lo_used = if dtype == DType::F64 { lo } else { 0.0 };
     let error = if dtype == DType::F64 { error } else { error + lo.abs() };
     let rounding = match accumulator(dtype) == dtype {
         true => 0.0,
-        false => half_ulp(narrow, size_of(hi, 0.0, error)) + narrow.floor,
+        false => rounding_error(narrow, size_of(hi, 0.0, error)),
     };
     round_result(narrow, Real::ball(hi, lo_used, error), rounding, false)
 }

@@ -19,7 +19,7 @@ const FIVE: Error = Error::ulps(5.0);
 
 /// `e^x`.
 pub(crate) fn exp(dtype: DType, x: Cell) -> Cell {
-    monotone(dtype, x, Error::ulps(2.0), f64::exp).not_negative()
+    monotone(dtype, x, Error::ulps(2.0), f64::exp).positive()
 }
 
 /// The natural logarithm.

@@ -6,13 +6,17 @@ use std::rc::Rc;
 use gradiff_corpus::{DType, Shape, literal_bits};
 
 use super::Call;
-use crate::arithmetic::{self, neg, propagated};
+use crate::arithmetic::{self, neg, propagated, round_result, rounding_error, size_of, with_sign};
 use crate::cast::cast;
 use crate::cell::{Cell, Real, Reason};
+use crate::format::{format, pow2};
 use crate::infer::{self, Check, count, promote};
 use crate::integer;
 use crate::movement::broadcast_positions;
 use crate::value::Value;
+
+/// Relative error of a quotient, or of a remainder, that is computed here.
+const QUOTIENT: f64 = pow2(-50);
 
 /// Applies a function to each element of a source of floats.
 pub(super) fn float(call: Call<'_>, f: impl Fn(DType, Cell) -> Cell) -> Check<Value> {
@@ -72,11 +76,11 @@ pub(super) fn abs(call: Call<'_>) -> Check<Value> {
 pub(crate) fn magnitude(x: Cell) -> Cell {
     match x {
         Cell::Real(real) if !real.is_exact() && real.may_be_zero() => {
-            Cell::Real(Real::up_to(real.magnitude()))
+            Cell::Real(Real::up_to(real.magnitude())).positive()
         }
         Cell::Real(real) => {
             let lo = if real.hi < 0.0 { -real.lo } else { real.lo };
-            Cell::Real(Real { hi: real.hi.abs(), lo, sign_free: false, ..real.leaf() })
+            Cell::Real(Real { hi: real.hi.abs(), lo, ..real.leaf() }).positive()
         }
         Cell::Inf { overflowed, .. } => Cell::Inf { negative: false, overflowed },
         Cell::Nan(_) => Cell::nan(),
@@ -225,10 +229,10 @@ pub(super) fn lerp(call: Call<'_>) -> Check<Value> {
 
 /// The remainder of a division whose quotient is truncated.
 pub(super) fn fmod(call: Call<'_>) -> Check<Value> {
-    each(call, |_, cells| remainder(cells[0], cells[1]))
+    each(call, |dtype, cells| remainder(dtype, cells[0], cells[1]))
 }
 
-fn remainder(x: Cell, y: Cell) -> Cell {
+fn remainder(dtype: DType, x: Cell, y: Cell) -> Cell {
     if let Some(cell) = propagated(&[x, y]) {
         return cell;
     }
@@ -243,9 +247,40 @@ fn remainder(x: Cell, y: Cell) -> Cell {
             }
         }
         (Cell::Real(x), Cell::Real(y)) if x.magnitude() < magnitude_from(y) => Cell::Real(x.leaf()),
-        (Cell::Real(_), Cell::Real(_)) => Cell::Unspecified(Reason::Straddle),
+        (Cell::Real(x), Cell::Real(y)) => match whole_quotient(x, y) {
+            Some(quotient) => remainder_of_quotient(dtype, x, y, quotient),
+            None => Cell::Unspecified(Reason::Straddle),
+        },
         _ => Cell::nan(),
     }
+}
+
+/// Returns the truncated quotient of all numbers within the bounds; `None` if there are several. It
+/// is monotone in each number, so that its extremes are at the ends.
+fn whole_quotient(x: Real, y: Real) -> Option<f64> {
+    if y.may_be_zero() {
+        return None;
+    }
+    let [x_ends, y_ends] = [x, y].map(|real| [real.lower(), real.upper()]);
+    let quotients = x_ends.iter().flat_map(|x| y_ends.map(|y| x / y));
+    let mut wholes = quotients.flat_map(|quotient| {
+        [1.0 - QUOTIENT, 1.0 + QUOTIENT].map(|factor| (quotient * factor).trunc())
+    });
+    let first = wholes.next().filter(|whole| whole.is_finite())?;
+    wholes.all(|whole| whole == first).then_some(first)
+}
+
+/// `x - quotient * y`, of numbers of the dtype exactly, of others rounded once. It has the error of
+/// x, and so many times that of y.
+fn remainder_of_quotient(dtype: DType, x: Real, y: Real, quotient: f64) -> Cell {
+    let format = format(dtype);
+    let (hi, lo) = ((-quotient).mul_add(y.hi, x.hi), x.lo - quotient * y.lo);
+    let center = hi + lo;
+    let inherited = x.radius + quotient.abs() * y.radius;
+    let radius = inherited + QUOTIENT * (hi.abs() + lo.abs());
+    let rounding = rounding_error(format, size_of(center, 0.0, radius));
+    let real = Real::ball(center, 0.0, radius);
+    with_sign(x.sign(), round_result(format, real, rounding, false))
 }
 
 /// The smallest magnitude within the bounds.

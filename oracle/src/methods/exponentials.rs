@@ -258,7 +258,8 @@ impl Powers {
         // its sum by the errors of both.
         let limit = (1.0 + 2.0 * self.error + 8.0 * self.unit) * (2.0 * radius).exp();
         let limit = limit.min(f64::MAX);
-        limited(result(self.dtype, value, inherited.min(limit), Error::ulps(4.0)), 0.0, limit)
+        let share = result(self.dtype, value, inherited.min(limit), Error::ulps(4.0));
+        limited(share, 0.0, limit).positive()
     }
 
     fn log_share(&self, x: Cell) -> Cell {

@@ -273,9 +273,11 @@ fn reflection<S: Steps>(
         Cell::Unspecified(reason) => return Err(reason),
         _ => return Err(Reason::Straddle),
     }
+    // A zero of either sign is positive.
     let is_negative = match s.cell(x[0]) {
-        Cell::Real(real) if real.is_zero() => false,
-        Cell::Real(real) => real.sign().ok_or(Reason::Straddle)?,
+        Cell::Real(real) if 0.0 <= real.lower() => false,
+        Cell::Real(real) if real.upper() < 0.0 => true,
+        Cell::Real(_) => return Err(Reason::Straddle),
         Cell::Unspecified(reason) => return Err(reason),
         cell => panic!("{cell:?} is not finite, as its square is"),
     };
@@ -335,7 +337,7 @@ pub(super) fn each_matrix(
         let elements = elements.map(|cell| rounded(cast(x.dtype, dtype, *cell))).collect();
         let found = f(&mut steps, Matrix { rows: *rows, columns: *columns, elements });
         cells.extend(found.elements.into_iter().map(|cell| match cell {
-            Cell::Real(real) if real.is_zero() => Cell::Real(Real { sign_free: true, ..real }),
+            Cell::Real(real) if real.is_zero() => Cell::Real(Real { zero_sign: None, ..real }),
             cell => cast(dtype, x.dtype, cell),
         }));
     }

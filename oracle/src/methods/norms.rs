@@ -146,7 +146,7 @@ impl State {
         let squares: f64 = self.values.iter().map(|x| x * x).sum();
         let whole = squares.sqrt() + eps;
         // Half the error of the sum of squares, and the roundings of the root and the sum.
-        let relative = 0.5 * ((count + 1.0) * unit + count * format.floor / squares) + 2.0 * unit;
+        let relative = 0.5 * ((count + 1.0) * unit + count * format.least / squares) + 2.0 * unit;
         let is_known = 0.0 <= eps && relative < 0.01 && self.error < 0.25 * whole;
         if !is_known || 4.0 * squares >= format.overflow || !squares.is_finite() {
             return None;
@@ -155,7 +155,7 @@ impl State {
         let size = length(&self.values);
         // Errors change the quotient by themselves and by the length, which they change as much.
         let inherited = 3.0 * self.error / whole;
-        self.error = (size * (relative + unit) + count * format.floor) * SLACK + inherited;
+        self.error = (size * (relative + unit) + count * format.least) * SLACK + inherited;
         self.spectral = size * (1.0 + pow2(-40));
         Some(())
     }
@@ -170,7 +170,7 @@ impl State {
         let reach = spectral + self.error;
         // The error of a sum of so many products, relative to the lengths of the factors.
         let sum = |terms: f64| terms * unit / (1.0 - terms * unit);
-        let floors = format.floor * columns * columns * (1.0 + b.abs() + c.abs());
+        let floors = format.least * columns * columns * (1.0 + b.abs() + c.abs());
         let square_size = reach * size;
         let square = sum(columns) * size * size + floors;
         let fourth_size = reach * reach * square_size;

@@ -36,10 +36,16 @@ pub(super) fn extreme(dtype: DType, line: &[Cell], better: Ordering) -> Result<u
         }
     }
     // Elements may straddle each other if one is certainly the best. That one replaces any
-    // before it, and none after it replaces it.
-    let beats = |i: usize, j: usize| match compare(dtype, line[i], line[j]) {
-        Ok(order) => order == better || order == Ordering::Equal && i < j,
-        Err(_) => false,
+    // before it, and none after it replaces it, even if it is equal.
+    let beats = |i: usize, j: usize| match (line[i], line[j]) {
+        (Cell::Real(x), Cell::Real(y)) if i < j => match better {
+            Ordering::Less => x.upper() <= y.lower(),
+            _ => y.upper() <= x.lower(),
+        },
+        (x, y) => match compare(dtype, x, y) {
+            Ok(order) => order == better || order == Ordering::Equal && i < j,
+            Err(_) => false,
+        },
     };
     let best = (1..line.len()).fold(0, |best, i| if beats(best, i) { best } else { i });
     let is_best = (0..line.len()).all(|j| best == j || beats(best, j));
@@ -70,19 +76,21 @@ fn along(
     Value::new(dtype, shape, cells)
 }
 
-/// The bounds of an element: true for NaN, the smallest and the largest number, true if exact.
-type Bounds = (bool, f64, f64, bool);
+/// The bounds of an element: true for NaN, the smallest and the largest number.
+type Bounds = (bool, f64, f64);
 
 fn bounds(cell: Cell) -> Result<Bounds, Reason> {
     match cell {
         Cell::Unspecified(reason) => Err(reason),
-        Cell::Inf { overflowed: true, .. } => Err(Reason::Overflow),
+        // In a wider type the number would be finite, but beyond those of its own.
+        Cell::Inf { overflowed: true, negative: false } => Ok((false, f64::MAX, f64::INFINITY)),
+        Cell::Inf { overflowed: true, negative: true } => Ok((false, f64::NEG_INFINITY, f64::MIN)),
         Cell::Inf { negative, .. } => {
             let infinity = if negative { f64::NEG_INFINITY } else { f64::INFINITY };
-            Ok((false, infinity, infinity, true))
+            Ok((false, infinity, infinity))
         }
-        Cell::Real(real) => Ok((false, real.lower(), real.upper(), real.is_exact())),
-        Cell::Nan(_) => Ok((true, 0.0, 0.0, true)),
+        Cell::Real(real) => Ok((false, real.lower(), real.upper())),
+        Cell::Nan(_) => Ok((true, 0.0, 0.0)),
         Cell::Int(_) => panic!("{cell:?} is no float"),
     }
 }
@@ -109,12 +117,13 @@ fn stable_order(dtype: DType, line: &[Cell], descending: bool) -> Result<Vec<usi
         let ((a_nan, a, ..), (b_nan, b, ..)) = (bounds[*a], bounds[*b]);
         turned(a_nan.cmp(&b_nan).then(a.partial_cmp(&b).expect("bounds are no NaN")))
     });
-    // In the order of their smallest numbers, bounds that overlap any overlap the next ones.
+    // In the order of their smallest numbers, bounds that overlap any overlap the next ones. Those
+    // that touch are in order if elements that are equal are.
     let is_decided = positions.windows(2).all(|pair| {
         let (first, second) = (bounds[pair[0]], bounds[pair[1]]);
-        let ((is_nan, .., upper, is_exact), (next_nan, lower, _, next_exact)) =
+        let ((is_nan, _, upper), (next_nan, lower, _)) =
             if descending { (second, first) } else { (first, second) };
-        is_nan != next_nan || upper < lower || upper == lower && is_exact && next_exact
+        is_nan != next_nan || upper < lower || upper == lower && pair[0] < pair[1]
     });
     is_decided.then_some(positions).ok_or(Reason::Straddle)
 }
@@ -140,7 +149,7 @@ fn certain_positions(
             let order = match compare(dtype, *second, *cell) {
                 Ok(order) if descending => order.reverse(),
                 Ok(order) => order,
-                Err(Reason::Straddle) => {
+                Err(Reason::Straddle | Reason::Overflow) => {
                     rank = None;
                     continue;
                 }
@@ -161,18 +170,11 @@ fn certain_positions(
 fn ordered_bounds(line: &[Cell], descending: bool, count: usize) -> Result<Vec<Cell>, Reason> {
     let (mut lower, mut upper, mut nans) = (Vec::new(), Vec::new(), Vec::new());
     for cell in line {
-        let (low, high) = match *cell {
-            Cell::Real(real) => (real.lower(), real.upper()),
-            Cell::Inf { overflowed: true, .. } => return Err(Reason::Overflow),
-            Cell::Inf { negative: true, .. } => (f64::NEG_INFINITY, f64::NEG_INFINITY),
-            Cell::Inf { negative: false, .. } => (f64::INFINITY, f64::INFINITY),
-            Cell::Unspecified(reason) => return Err(reason),
-            Cell::Nan(_) => {
-                nans.push(*cell);
-                continue;
-            }
-            Cell::Int(_) => unreachable!("integers are decided"),
-        };
+        let (is_nan, low, high) = bounds(*cell)?;
+        if is_nan {
+            nans.push(*cell);
+            continue;
+        }
         lower.push(low);
         upper.push(high);
     }
@@ -182,6 +184,8 @@ fn ordered_bounds(line: &[Cell], descending: bool, count: usize) -> Result<Vec<C
         true if lower.is_infinite() => Cell::infinity(lower < 0.0),
         true if lower == 0.0 => Cell::zero(None),
         true => Cell::exact(lower),
+        false if f64::MAX <= lower => Cell::Inf { negative: false, overflowed: true },
+        false if upper <= f64::MIN => Cell::Inf { negative: true, overflowed: true },
         false if lower.is_infinite() || upper.is_infinite() => Cell::Unspecified(Reason::Straddle),
         false => within(lower, upper),
     };
@@ -360,5 +364,34 @@ mod tests {
                 assert_eq!(order(&overlapping, descending), Err(Reason::Straddle));
             }
         }
+    }
+
+    #[test]
+    fn bounds_that_touch_are_in_order_if_equal_elements_are() {
+        let (zero, small) = (Cell::exact(0.0), Cell::Real(Real::up_to(1e-9)));
+        let straddle = Reason::Straddle;
+        assert_eq!(order(&[zero, small], false), Ok(vec![0, 1]));
+        assert_eq!(order(&[small, zero], false), Err(straddle));
+        assert_eq!(order(&[small, zero], true), Ok(vec![0, 1]));
+        assert_eq!(order(&[zero, small], true), Err(straddle));
+        let extreme = |line: &[Cell], better| extreme(DType::F32, line, better);
+        assert_eq!(extreme(&[zero, small], Ordering::Less), Ok(0));
+        assert_eq!(extreme(&[small, zero], Ordering::Less), Err(straddle));
+        assert_eq!(extreme(&[small, zero], Ordering::Greater), Ok(0));
+    }
+
+    #[test]
+    fn overflowed_elements_are_beyond_the_finite_ones() {
+        let overflowed = Cell::Inf { negative: false, overflowed: true };
+        let line = [Cell::exact(1.0), overflowed, Cell::exact(2.0)];
+        assert_eq!(order(&line, false), Ok(vec![0, 2, 1]));
+        assert_eq!(extreme(DType::F32, &line, Ordering::Greater), Ok(1));
+        let line = [overflowed, Cell::exact(1.0), overflowed];
+        assert_eq!(order(&line, false), Err(Reason::Straddle));
+        assert_eq!(
+            ordered_bounds(&line, false, 3),
+            Ok(vec![Cell::exact(1.0), overflowed, overflowed])
+        );
+        assert_eq!(extreme(DType::F32, &line, Ordering::Greater), Err(Reason::Straddle));
     }
 }

@@ -113,7 +113,7 @@ pub(super) fn transposed_convolution(call: Call<'_>) -> Check<Value> {
             Cell::Unspecified(_) => sum,
             _ if !weights_of_zeros.iter().all(is_finite) => Cell::Unspecified(Reason::OptionalZero),
             Cell::Real(real) if real.is_zero() && !weights_of_zeros.is_empty() => {
-                Cell::Real(Real { sign_free: true, ..real })
+                Cell::Real(Real { zero_sign: None, ..real })
             }
             _ => sum,
         }

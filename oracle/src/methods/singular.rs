@@ -19,6 +19,12 @@ use crate::value::Value;
 
 /// Roundings that each row and each column adds to the error of a result.
 const ROUNDINGS: f64 = 8.0;
+/// Roundings of f16 and bf16 of each term of a product of factors before their sum is rounded:
+/// those of a column, a value and a row, and of two products; and of a product of two columns.
+const FACTOR_ROUNDINGS: f64 = 5.0;
+const COLUMN_ROUNDINGS: f64 = 3.0;
+/// Covers products of these roundings.
+const SLACK: f64 = 1.05;
 /// Times that all pairs of rows are rotated at most; convergence is quadratic.
 const SWEEPS_MAX: usize = 60;
 /// Error of a derivative beyond which it is unspecified.
@@ -81,7 +87,20 @@ impl Singular {
     /// rounded to the dtype.
     fn radius(&self, dtype: DType) -> f64 {
         let length = self.length + self.error;
-        self.roundings() * (self.unit(dtype) * length + format(dtype).floor)
+        self.roundings() * (self.unit(dtype) * length + format(dtype).least)
+    }
+
+    /// The error of a sum of as many products as there are values, or rows, whose magnitudes add up
+    /// to `mass`, if so many numbers of each product are rounded to `dtype`, which is f16 or bf16;
+    /// near zero by an absolute error, of factors up to `mass`.
+    fn narrow_radius(&self, dtype: DType, roundings: f64, mass: f64) -> f64 {
+        let format = format(dtype);
+        if format.precision >= 24 {
+            return 0.0;
+        }
+        let terms = self.rows.max(self.columns) as f64;
+        let near_zero = terms * format.least * (1.0 + mass);
+        SLACK * roundings * (rounding_unit(format) * mass + near_zero)
     }
 
     fn roundings(&self) -> f64 {
@@ -194,7 +213,8 @@ pub(super) fn values(call: Call<'_>) -> Check<Value> {
     })
 }
 
-/// The product of the factors: the matrix.
+/// The product of the factors: the matrix. They are computed in the wide dtype; they and what is
+/// made of them are rounded to the dtype.
 pub(super) fn product(call: Call<'_>) -> Check<Value> {
     let dtype = call.srcs[0].dtype;
     let shape = |rows: usize, columns: usize| (vec![rows, columns], rows.max(columns));
@@ -207,8 +227,16 @@ pub(super) fn product(call: Call<'_>) -> Check<Value> {
         if pow2(format(dtype).exponent_max) <= 2.0 * (singular.length + singular.error) {
             return filled(x.rows, x.columns, Cell::Unspecified(Reason::Overflow));
         }
-        let radius =
-            if singular.length + singular.error == 0.0 { 0.0 } else { singular.radius(dtype) };
+        let radius = match singular.length + singular.error == 0.0 {
+            true => 0.0,
+            false => {
+                let wide = singular.radius(wide(dtype));
+                // The terms of an element add up to no more than the largest value.
+                let largest = singular.values.first().copied().unwrap_or(0.0);
+                let mass = largest + singular.error + wide;
+                wide + singular.narrow_radius(dtype, FACTOR_ROUNDINGS, mass)
+            }
+        };
         let with_error = |cell: &Cell| match cell {
             Cell::Real(real) => Cell::Real(Real::ball(real.hi, real.lo, real.radius + radius)),
             cell => *cell,
@@ -236,7 +264,9 @@ pub(super) fn gram(call: Call<'_>, is_right: bool) -> Check<Value> {
             Ok(singular) => singular,
             Err(cell) => return filled(size, size, cell),
         };
-        let radius = singular.roundings() * singular.unit(dtype);
+        // The terms of an element add up to no more than the lengths of the columns, which are 1.
+        let wide = singular.roundings() * singular.unit(wide(dtype));
+        let radius = wide + singular.narrow_radius(dtype, COLUMN_ROUNDINGS, 1.0 + wide);
         let unit = |at: usize| if at.is_multiple_of(size + 1) { 1.0 } else { 0.0 };
         let element = |at| Cell::Real(Real::ball(unit(at), 0.0, radius));
         let elements = (0..size * size).map(element).collect();
@@ -271,6 +301,14 @@ mod tests {
         });
         assert_eq!(singular(3, 1, &[0.0; 3]).values, [0.0]);
         assert!(singular(0, 2, &[]).values.is_empty());
+    }
+
+    #[test]
+    fn factors_of_halves_have_few_narrow_roundings() {
+        let (found, unit) = (singular(2, 2, &[3.0, 0.0, 4.0, 5.0]), pow2(-8));
+        let radius = found.narrow_radius(DType::BF16, COLUMN_ROUNDINGS, 1.0);
+        assert!((3.0 * unit..3.2 * unit).contains(&radius), "{radius}");
+        assert_eq!(found.narrow_radius(DType::F32, COLUMN_ROUNDINGS, 1.0), 0.0);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use gradiff_corpus::{DType, Literal, ReduceOp, literal_bits};
 use super::Call;
 use super::elementwise::{require, wide};
 use super::reduction::over_axes;
-use crate::arithmetic::{add, div, half_ulp, mul, neg, rounding_unit, size_of, sqrt};
+use crate::arithmetic::{
+    add, div, half_ulp, mul, neg, rounding_error, rounding_unit, size_of, sqrt,
+};
 use crate::cast::cast;
 use crate::cell::{Cell, Real};
 use crate::format::{format, pow2};
@@ -143,7 +145,7 @@ fn sum_of_squares_by_mean(
         // An engine squares a difference that may be larger than the center.
         let largest = x.magnitude().powi(2).next_up();
         excess += (largest - square.hi).max(0.0);
-        let rounding = half_ulp(format, largest) + format.floor;
+        let rounding = rounding_error(format, largest);
         squares.push(Cell::Real(Real::ball(square.hi, square.lo, rounding)));
     }
     let Cell::Real(sum) = reduce(ReduceOp::Sum, sums, dtype, &squares) else { return None };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use gradiff::graph;
 use gradiff_corpus::{
-    Array, BinaryOp, DType, Literal, Method, Operand, Program, Statement, UnaryOp, ValueId,
+    Array, BinaryOp, DType, Literal, Method, Operand, Program, ReduceOp, Statement, TensorType,
+    UnaryOp, ValueId,
 };
 use gradiff_oracle::{Element, Expected, Mismatch};
 
@@ -20,8 +21,8 @@ pub struct Tally {
     pub checked_elements: u64,
     /// Further output elements, whose value is undefined or unknown to the oracle.
     pub unspecified_elements: u64,
-    /// Elements among those compared whose bound exceeds their magnitude: not even the sign of a
-    /// result was checked.
+    /// Elements among those compared whose bound is no less than their magnitude, so that zero was
+    /// right, too.
     pub vacuous_elements: u64,
     /// The unspecified elements by origin: the op that introduces the reason, and the reason.
     pub unspecified: BTreeMap<String, u64>,
@@ -351,6 +352,12 @@ impl Loss {
     fn has(self, dtype: DType, element: Element) -> bool {
         let bits = match element {
             Element::Exact(bits) => bits,
+            // A zero among the numbers within the bound.
+            Element::Ball { center, radius, .. }
+                if self == Loss::SignOfZero && center.abs() <= radius =>
+            {
+                return true;
+            }
             Element::Ball { center, .. } => nearest(dtype, center),
             Element::Zero => 0,
             Element::Nan => return false,
@@ -384,7 +391,7 @@ fn lost(kept: Kept, program: &Program) -> Option<String> {
     }
     let types = program.typing().ok()?;
     let mut read: Vec<(ValueId, Loss)> = Vec::new();
-    for (statement, of) in program.statements.iter().zip(types) {
+    for (statement, of) in program.statements.iter().zip(&types) {
         if !kept.zero_signs {
             read.extend(sign_operands(statement).into_iter().map(|id| (id, Loss::SignOfZero)));
         }
@@ -393,6 +400,9 @@ fn lost(kept: Kept, program: &Program) -> Option<String> {
         }
         if !kept.subnormals {
             statement.for_each_source(|id| read.push((id, Loss::Subnormal)));
+            if has_subnormal_literal(statement, &types, of.dtype) {
+                return Some(Loss::Subnormal.reason().to_string());
+            }
         }
         if !kept.zero_divisors && of.dtype.is_int() {
             match divisor(statement) {
@@ -411,9 +421,123 @@ fn lost(kept: Kept, program: &Program) -> Option<String> {
     let values = expectation(&Program { outputs, ..program.clone() }).ok()?;
     let found = values
         .iter()
-        .zip(read)
+        .zip(&read)
         .find(|(value, (_, loss))| value.elements().any(|element| loss.has(value.dtype, element)));
-    found.map(|(_, (_, loss))| loss.reason().to_string())
+    let found = found.map(|(_, (_, loss))| *loss).or_else(|| {
+        // Where subnormal numbers are not kept, all sources are read.
+        let value_of = |id: ValueId| {
+            let number = read.iter().position(|(read, _)| *read == id)?;
+            values.get(number)
+        };
+        let mut typed = program.statements.iter().zip(&types);
+        let is_small = |(statement, of): (&Statement, &TensorType)| {
+            has_small_product(&factors(statement, &types), of.dtype, &value_of)
+        };
+        (!kept.subnormals && typed.any(is_small)).then_some(Loss::Subnormal)
+    });
+    found.map(|loss| loss.reason().to_string())
+}
+
+/// Returns whether a statement that computes has a subnormal number as a literal, which takes the
+/// promoted dtype of the values among the operands, or that of the result.
+fn has_subnormal_literal(statement: &Statement, types: &[TensorType], result: DType) -> bool {
+    let operands: &[Operand] = match statement {
+        Statement::Binary { srcs, .. } => srcs,
+        Statement::MulAcc { srcs } => srcs,
+        _ => return false,
+    };
+    let values = operands.iter().filter_map(|operand| match operand {
+        Operand::Value(id) => Some(types[id.0 as usize].dtype),
+        Operand::Literal(_) => None,
+    });
+    let dtype = values.reduce(gradiff_corpus::promote).unwrap_or(result);
+    let is_small = |operand: &Operand| match operand {
+        Operand::Literal(Literal::Float(x)) => is_subnormal(dtype, nearest(dtype, *x)),
+        _ => false,
+    };
+    dtype.is_float() && operands.iter().any(is_small)
+}
+
+/// The operands whose elements are multiplied within a statement, each with the number of its
+/// elements that a product has at most. These products are no values of the program.
+fn factors(statement: &Statement, types: &[TensorType]) -> Vec<(Operand, usize)> {
+    let once = |srcs: &[ValueId]| srcs.iter().map(|id| (Operand::Value(*id), 1)).collect();
+    let type_of = |id: &ValueId| &types[id.0 as usize];
+    match statement {
+        Statement::MulAcc { srcs: [x, y, _] } => vec![(*x, 1), (*y, 1)],
+        Statement::Reduce { op: ReduceOp::Prod, src, axes } => {
+            let count = axes.iter().map(|axis| type_of(src).shape[*axis]).product();
+            vec![(Operand::Value(*src), count)]
+        }
+        Statement::Method { method, srcs, .. } => match (method, &srcs[..]) {
+            (
+                Method::Matmul
+                | Method::Dot
+                | Method::Conv2d
+                | Method::ConvTranspose2d
+                | Method::Einsum,
+                srcs,
+            ) => once(srcs),
+            (Method::Linear, [x, weight, ..]) => once(&[*x, *weight]),
+            (Method::Cumprod, [src]) => vec![(Operand::Value(*src), type_of(src).count())],
+            // Of squares.
+            (Method::Var | Method::Std | Method::LayerNorm, [src]) => once(&[*src, *src]),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Returns whether a product of elements of these factors may be less than the least normal number
+/// of a dtype, but not 0. A product of two operands has an element of each; with more factors, any
+/// of them may be multiplied first.
+fn has_small_product<'a>(
+    factors: &[(Operand, usize)],
+    dtype: DType,
+    value_of: &dyn Fn(ValueId) -> Option<&'a Expected>,
+) -> bool {
+    // The exponents of the least normal numbers.
+    let least = match dtype {
+        DType::F16 => -14.0,
+        DType::BF16 | DType::F32 => -126.0,
+        DType::F64 => -1022.0,
+        _ => return false,
+    };
+    let mut product = 0.0;
+    for (operand, count) in factors {
+        let logarithms = logarithms(operand, value_of);
+        let Some(first) = logarithms.first() else { return false };
+        let several: f64 = logarithms.iter().take(*count).filter(|log| **log < 0.0).sum();
+        product += if *count == 1 && factors.len() == 2 { *first } else { several };
+    }
+    !factors.is_empty() && product < least
+}
+
+/// The binary logarithms of the magnitudes of an operand's elements, the least first. Zeros, and
+/// elements that are no numbers, have none.
+fn logarithms<'a>(
+    operand: &Operand,
+    value_of: &dyn Fn(ValueId) -> Option<&'a Expected>,
+) -> Vec<f64> {
+    let numbers: Vec<f64> = match operand {
+        Operand::Literal(Literal::Float(x)) => vec![*x],
+        Operand::Literal(Literal::Int(x)) => vec![*x as f64],
+        Operand::Literal(Literal::Bool(x)) => vec![f64::from(u8::from(*x))],
+        Operand::Value(id) => value_of(*id).map_or_else(Vec::new, |value| {
+            let number = |element| match element {
+                Element::Exact(bits) if value.dtype.is_float() => {
+                    gradiff_corpus::float_value(value.dtype, bits)
+                }
+                Element::Ball { center, .. } => center,
+                _ => 0.0,
+            };
+            value.elements().map(number).collect()
+        }),
+    };
+    let finite = numbers.into_iter().filter(|number| number.is_finite() && *number != 0.0);
+    let mut logarithms: Vec<f64> = finite.map(|number| number.abs().log2()).collect();
+    logarithms.sort_by(f64::total_cmp);
+    logarithms
 }
 
 /// The operands whose sign, if they are zeros, affects more than the sign of a zero.
@@ -646,6 +770,36 @@ mod tests {
         assert_eq!(signs(&format!("a = input f32[2] [-0.0, 1.0]\n{digest}")), sign);
         assert_eq!(signs(&format!("a = input f32[2] [2.0, 1.0]\n{digest}")), None);
         assert_eq!(signs(&format!("a = input u8[2] [0, 1]\n{digest}")), None);
+        // A power that may underflow to a zero, of known sign.
+        let copied = "a = input f32[1] [-200.0]\nb = exp a\nc = copysign a b\noutput c\n";
+        assert_eq!(signs(copied), sign);
+    }
+
+    /// These have no subnormal number as a value, but as a literal or a product within a statement.
+    #[test]
+    fn programs_with_subnormal_numbers_inside_are_skipped_where_these_are_not_kept() {
+        let reason = |text: &str| {
+            let Case::Program(program) = parse(text).unwrap().case else { panic!("a program") };
+            assert_eq!(lost(Kept::ALL, &program), None);
+            lost(Kept { subnormals: false, ..Kept::ALL }, &program)
+        };
+        let tiny = Some(Loss::Subnormal.reason().to_string());
+        for (text, is_skipped) in [
+            ("a = input f32[1] [1e10]\nb = mul a 1.0e-40", true),
+            ("a = input f32[1] [1e10]\nb = mul a 1.0e-30", false),
+            ("a = input f32[1] [1e10]\nb = cmplt a 1.0e-40", true),
+            ("a = input f32[1] [1e-20]\nb = mulacc a 1.0e-19 1.2e-38", true),
+            ("a = input f32[1] [1e-20]\nb = mulacc a 1.0e-17 1.2e-38", false),
+            ("a = input f32[3] [1e-30, 1e-10, 1e30]\nb = prod a axes=[0]", true),
+            ("a = input f32[3] [1e-20, 1e-10, 1e30]\nb = prod a axes=[0]", false),
+            ("a = input f32[1,1] [1e-20]\nb = matmul a a", true),
+            ("a = input f32[1,1] [1e-15]\nb = matmul a a", false),
+            ("a = input f32[2] [0.0, 1e-25]\nb = var a axes=[0] keepdim=false correction=0", true),
+            ("a = input i32[1] [3]\nb = prod a axes=[0]", false),
+        ] {
+            let found = reason(&format!("{text}\noutput b\n"));
+            assert_eq!(found, tiny.clone().filter(|_| is_skipped), "{text}");
+        }
     }
 
     #[test]
