@@ -9,6 +9,9 @@ toolchain=${TOOLCHAIN:-stable}
 sanitizer=${SANITIZER:-none}
 limit=${SECONDS_EACH:-60}
 table=$(cargo run --release --quiet -- faults | awk '{ print $1, $2 }')
+for name; do
+  grep -q "^$name " <<<"$table" || { echo "no fault is called $name" >&2; exit 1; }
+done
 # The fuzz targets are built from the sources with all faults in them.
 cd "$(cargo run --release --quiet -- faults --copy)"
 for target in programs views exprs; do

@@ -3,6 +3,7 @@
 
     fuzz/mutants.py run --seed S [--count N] [--seconds T]   draws, builds, judges, reports
     fuzz/mutants.py tests DIR                                crate tests on what survived a run
+    fuzz/mutants.py longer DIR [--seconds T]                 the judge for longer on what is left
     fuzz/mutants.py report DIR                               the report of a run once more
     fuzz/mutants.py crates                                   the population by crate
     fuzz/mutants.py stale                                    reviews whose code has changed
@@ -70,6 +71,8 @@ SPARE_SECONDS = 180
 BLAME_SECONDS = 5
 # A process that uses no CPU time for so long is stuck.
 IDLE_SECONDS = 90
+# What a kill says where the machine may have failed in place of the mutant.
+MACHINE = ("environment on ", "o space left", "not available", "cannot be started")
 
 
 def say(text=""):
@@ -288,13 +291,23 @@ def baseline(folder, options):
         say(f"without a mutant: {result['said']}")
 
 
+def is_of_machine(result):
+    """Whether what a kill says may be the machine's fault, such as that of a full disk."""
+    is_killed = result["verdict"] == "killed"
+    return is_killed and any(words in result.get("detail", "") for words in MACHINE)
+
+
 def is_false_alarm(folder, result, devices):
-    """Whether the judge says the same of the engine as it is: then it is the judge that is wrong."""
-    if result["verdict"] != "killed" or ":" not in result["by"] or result["by"].startswith("corpus"):
+    """Whether the judge says the same of the engine as it is: then the judge is wrong; or the machine
+    is, and nothing is judged."""
+    is_drawn = ":" in result.get("by", "") and not result["by"].startswith("corpus")
+    if result["verdict"] != "killed" or not is_drawn and not is_of_machine(result):
         return False
     seconds = math.ceil(result["at"]) + 1
     code, output, spent = launch(folder, 0, seconds, result["seed"], devices)
     again = judged(code, output, spent)
+    if is_of_machine(result) and is_of_machine(again):
+        raise InterruptedError(f"the machine failed: {again['detail']}")
     return (again["verdict"], again.get("by")) == ("killed", result["by"])
 
 
@@ -413,7 +426,7 @@ UNJUDGED = ("Unviable", "NotBuilt", "CompileError")
 
 def tests(options):
     """Runs the tests of the engine's crates, and of its rules, on the survivors that count, and keeps
-    who failed."""
+    who failed; but not the test of words, which reads the sources that are mutated here."""
     folder = options.folder
     results, known = read_results(folder), reviews()
     left = [mutant for mutant in json.loads((folder / "plan.json").read_text())["mutants"]
@@ -425,7 +438,8 @@ def tests(options):
               for part in ("--test-package", name)]
     arguments = [part for mutant in left for part in ("--mutant", mutant["id"])]
     gamma(
-        "run", *packages, *arguments, *judges, "--profile", "dev", "--cache-dir", str(cache),
+        "run", *packages, *arguments, *judges, "--exclude-test", "words", "--profile", "dev",
+        "--cache-dir", str(cache),
         "--artifact-dir", str(folder / "tests"), "--jobs", str(options.jobs), "--memory", "off",
         "--no-relaunch", "--incremental", "no", "--progress", "never", "--annotations", "none",
         "--minimum-test-timeout", "60",
@@ -435,6 +449,48 @@ def tests(options):
                 for mutant in file["mutants"] if mutant["outcome"] not in UNJUDGED}
     (folder / "tests.json").write_text(json.dumps(outcomes))
     report(folder)
+
+
+def longer(options):
+    """Runs the judge for longer, from other seeds, on the survivors that count and that the tests of
+    crates leave."""
+    folder = options.folder
+    results, known, kept = read_results(folder), reviews(), read_longer(folder)
+    plan = json.loads((folder / "plan.json").read_text())["mutants"]
+    left = [mutant for mutant in plan
+            if results.get(mutant["id"], {}).get("verdict") == "survived"
+            and mutant["key"] not in known and mutant["id"] not in kept]
+    fallen = fell_to_tests(folder, left) or []
+    left = [mutant for mutant in left if mutant not in fallen]
+
+    def one(mutant):
+        seed = seed_of(f"{options.seconds} s", mutant["id"])
+        code, output, seconds = launch(
+            folder, mutant["ordinal"], options.seconds, seed, options.devices)
+        result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
+        if is_false_alarm(folder, result, options.devices):
+            result["verdict"] = "false alarm"
+        reached_by(folder, mutant["ordinal"]).unlink(missing_ok=True)
+        return mutant, result
+
+    with open(folder / "longer.jsonl", "a") as file, ThreadPoolExecutor(options.jobs) as pool:
+        for run in as_completed([pool.submit(one, mutant) for mutant in left]):
+            try:
+                mutant, result = run.result()
+            except InterruptedError as problem:
+                say(f"not judged: {problem}")
+                continue
+            file.write(json.dumps(result) + "\n")
+            file.flush()
+            say(one_line(mutant, result))
+    report(folder)
+
+
+def read_longer(folder):
+    """The results of longer runs by mutant."""
+    path = folder / "longer.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {result["id"]: result for result in map(json.loads, lines)}
 
 
 def fell_to_tests(folder, mutants):
@@ -545,11 +601,22 @@ def report(folder):
     value = [mutant for of, _, mutant, _ in survivors if of == "value"]
     fallen = fell_to_tests(folder, value)
     if fallen is not None:
-        killed, of = counts["all"]["killed"] + len(fallen), counts["all"]["killed"] + len(value)
+        killed = counts["all"]["killed"] + len(fallen)
+        of = counts["all"]["killed"] + counts["all"]["survived value"]
         low, high = wilson(killed, of)
         say(f"with the crates' tests: {killed} of {of}, {100 * killed / max(1, of):.1f} % "
             f"[{100 * low:.0f}, {100 * high:.0f}]; not "
             + ", ".join(m["key"] for m in value if m not in fallen))
+    longer = read_longer(folder)
+    if longer:
+        late = [m for m in value if longer.get(m["id"], {}).get("verdict") == "killed"]
+        found = {m["id"] for m in [*late, *(fallen or [])]}
+        # The judge took longer than its bound for some, but found them.
+        killed, of = len(when) + len(found), len(when) + len(value)
+        low, high = wilson(killed, of)
+        say(f"with all tools: {killed} of {of}, {100 * killed / max(1, of):.1f} % "
+            f"[{100 * low:.0f}, {100 * high:.0f}]; not "
+            + ", ".join(m["key"] for m in value if m["id"] not in found))
 
 
 def stale(_):
@@ -589,6 +656,14 @@ def main():
     command.add_argument("--jobs", type=int, default=os.cpu_count(),
                          help="mutants side by side (one for each core)")
     command.set_defaults(run=tests)
+    command = commands.add_parser("longer")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--seconds", type=int, default=600, help="CPU time for each (600)")
+    command.add_argument("--jobs", type=int, default=os.cpu_count(),
+                         help="mutants side by side (one for each core)")
+    command.add_argument("--devices", default="interp,jit,uops,c,text",
+                         help="of the judge (interp,jit,uops,c,text)")
+    command.set_defaults(run=longer)
     command = commands.add_parser("report")
     command.add_argument("folder", type=Path)
     command.set_defaults(run=lambda options: report(options.folder))

@@ -595,14 +595,18 @@ class OnnxRuntime(Adapter):
         if forgets_casts(program):
             raise Skip("ONNX Runtime leaves out casts to f16: cast-to-f16.case")
         # Their sources are outputs of another model.
-        watched = {source: UNSPECIFIED[s["op"]] for s in program["statements"]
-                   if s["op"] in UNSPECIFIED for source in s["src"]}
+        watched = {}
+        for s in program["statements"]:
+            for source in s["src"] if s["op"] in UNSPECIFIED else []:
+                watched.setdefault(source, []).append(UNSPECIFIED[s["op"]])
         if watched:
             given = super().run({**program, "outputs": list(watched)})
             codes = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
-            for (dtype, _, data), is_open in zip(given, watched.values()):
-                if dtype in codes and is_open(np.frombuffer(data, codes[dtype])).any():
-                    raise Skip("ONNX does not say what NaN gives")
+            for (dtype, _, data), conditions in zip(given, watched.values()):
+                if dtype in codes:
+                    elements = np.frombuffer(data, codes[dtype])
+                    if any(is_open(elements).any() for is_open in conditions):
+                        raise Skip("ONNX does not say what NaN gives")
         return super().run(program)
 
     def expression(self, statement, program):
@@ -620,13 +624,12 @@ class OnnxRuntime(Adapter):
         feeds = [f"{name!r}: np.frombuffer(bytes.fromhex({array.tobytes().hex()!r}), "
                  f"{str(array.dtype)!r}).reshape({array.shape})"
                  for name, array in names["feeds"].items()]
-        elements = [self.ELEMENTS.format(f"v[{outputs.index(output)}]")
-                    for output in program["outputs"]]
-        return script([
+        names = [f"v[{outputs.index(output)}]" for output in program["outputs"]]
+        return self.comparison([
             "import numpy as np, onnx.parser, onnxruntime",
             f'model = onnx.parser.parse_model("""{text}""")', f"feeds = {{{', '.join(feeds)}}}",
             "v = onnxruntime.InferenceSession(model.SerializeToString(), "
-            "providers=['CPUExecutionProvider']).run(None, feeds)"], elements, expected)
+            "providers=['CPUExecutionProvider']).run(None, feeds)"], program, names, expected)
 
     def lines(self, program):
         outputs = ", ".join(f"v{output}" for output in dict.fromkeys(program["outputs"]))

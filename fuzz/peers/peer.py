@@ -125,11 +125,23 @@ class Adapter:
                 f"    return ({outputs},)", f"({outputs},) = {self.COMPILED}({names})"]
 
     def script(self, program, expected):
-        """Returns a script that runs by itself, prints the elements of all outputs and what is
-        expected of them, and fails if they differ. Expected is a value, a pair of bounds, or
-        `None` for anything."""
-        elements = [self.ELEMENTS.format(f"v{output}") for output in program["outputs"]]
-        return script([self.PRELUDE.rstrip(), *self.lines(program)], elements, expected)
+        """Returns a script that runs by itself, prints dtype, shape and elements of all outputs and
+        what is expected of them, and fails if they differ. Expected is a value, a pair of bounds,
+        or `None` for anything."""
+        return self.comparison([self.PRELUDE.rstrip(), *self.lines(program)], program,
+                               [f"v{output}" for output in program["outputs"]], expected)
+
+    def comparison(self, lines, program, names, expected):
+        """Returns the script of these lines that compares the outputs, which have these names."""
+        types = [program["statements"][output] for output in program["outputs"]]
+        types = [(self.shown(of["dtype"]), tuple(of["shape"])) for of in types]
+        elements = [self.ELEMENTS.format(name) for name in names]
+        return script(lines, elements, expected, names, types, self.ZERO_SIGNS)
+
+    def shown(self, name):
+        """Returns the text of a dtype as values of the framework have it. The adapter's NAMES are
+        its dtypes with ours."""
+        return next((str(dtype) for dtype, known in NAMES.items() if known == name), name)
 
     def run(self, program):
         """Returns for each output dtype, shape and bytes."""
@@ -147,12 +159,17 @@ class Adapter:
         return isinstance(error, NotImplementedError)
 
 
-def script(lines, elements, expected):
-    """Returns the script of these lines that compares lists of elements with what is expected."""
+def script(lines, elements, expected, names=(), types=(), has_zero_signs=True):
+    """Returns the script of these lines that compares lists of elements with what is expected, and
+    the dtypes and shapes of the values of these names with theirs."""
+    found = ", ".join(f"(str({name}.dtype), tuple({name}.shape))" for name in names)
+    zeros = "" if has_zero_signs else "x == e == 0 or "
     return "\n".join([
-        *lines, f"got = {' + '.join(elements)}", f"expected = [{', '.join(expected)}]",
-        'print(f"got      {got}\\nexpected {expected}")',
-        "raise SystemExit(len(got) != len(expected) or not all(e is None or str(x) == str(e) or "
+        *lines, f"got, types = {' + '.join(elements)}, [{found}]",
+        f"expected, expected_types = [{', '.join(expected)}], {list(types)}",
+        'print(f"got      {types} {got}\\nexpected {expected_types} {expected}")',
+        "raise SystemExit(types != expected_types or len(got) != len(expected) or not all("
+        f"e is None or {zeros}str(x) == str(e) or "
         "type(e) == tuple and e[0] <= x <= e[1] for x, e in zip(got, expected)))"]) + "\n"
 
 

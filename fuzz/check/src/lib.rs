@@ -10,46 +10,31 @@ mod checks;
 pub mod fuzz;
 mod judge;
 mod models;
+mod random;
 mod reduce;
 mod report;
 mod rules;
 
 pub use backends::backend::{Backend, Kept, Outcome};
-pub use backends::engine::{
-    BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of, name_of,
-};
+pub use backends::engine::{BACKENDS, BackendRow, OpenError, backends, device_of, name_of};
 pub use backends::exchange::cancel_peers;
 pub use backends::panics::catch;
 pub use backends::peer::{PEERS, PeerRow, close_peers, environment, is_peer};
 pub use blame::culprit::Culprit;
-pub use blame::{
-    Blame, Crate, Stage, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect,
-};
-pub use checks::calls::{
-    check_calls, check_chain, check_damaged, check_large, check_runtime, crate_of_calls,
-    small_programs,
-};
+pub use blame::{Blame, Crate, Stage, blame, blame_expr, blame_in_steps, blame_views};
 pub use checks::equal::{Equal, equal_views};
 pub use checks::exprs::{check_expr, simplified_form, to_uop};
-pub use checks::kernels::{
-    COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
-    drawn_kernel,
-};
-pub use checks::listing::check_text;
 pub use checks::opts::{OptsFailure, OptsTally, Sequences, opts};
-pub use checks::sums::PREFIX as SUMS_PREFIX;
 pub use checks::symbolic::check_symbolic_views;
-pub use checks::trees::check_trees;
 pub use checks::upstream::{Answer, Upstream, ask};
 pub use checks::views::check_views;
 pub use gradiff::kernel::{Opt, OptOp};
+pub use gradiff::rewrite::Rule;
 pub use gradiff::rewrite::rules::rows;
-pub use gradiff::rewrite::{Rule, Types};
 pub use judge::agree::{Failure, Kind, Tally, agree, agree_in_steps};
 pub use judge::canary::{Canary, Judge, canaries, check_canaries};
 pub use judge::coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use judge::expects::check_expects;
-pub use models::linear::check_estimates;
 pub use models::stages::{Form, Shown, show};
 pub use reduce::reduce;
 pub use reduce::simpler::smaller;
@@ -57,3 +42,18 @@ pub use report::compare::{KernelSummary, check_kernels_there, kernels_here, kern
 pub use report::snap;
 pub use report::{Finding, files, script, stem};
 pub use rules::{forms, sabotage};
+
+/// Checks of drawn subjects, and the attribution of their problems, for this crate's tests.
+pub mod testing {
+    pub use crate::blame::{Suspect, suspect};
+    pub use crate::checks::calls::{
+        check_calls, check_damaged, check_large, check_runtime, crate_of_calls, small_programs,
+    };
+    pub use crate::checks::kernels::{
+        COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
+    };
+    pub use crate::checks::listing::check_text;
+    pub use crate::checks::sums::PREFIX as SUMS_PREFIX;
+    pub use crate::checks::trees::check_trees;
+    pub use crate::models::linear::check_estimates;
+}

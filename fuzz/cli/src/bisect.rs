@@ -135,13 +135,24 @@ fn summary(tried: &[Tried], kind: Option<&str>) -> String {
 
 /// The case with a comment line that says which versions fail, in place of an earlier one.
 fn with_versions(mut file: CaseFile, summary: String) -> CaseFile {
-    let words = [FAILS, OTHERWISE, RIGHT, NOT_JUDGED];
-    let is_about_versions = |line: &String| words.iter().any(|word| line.starts_with(word));
-    match file.description.iter().position(is_about_versions) {
+    match file.description.iter().position(|line| is_summary(line)) {
         Some(at) => file.description[at] = summary,
         None => file.description.push(summary),
     }
     file
+}
+
+/// Returns whether a line lists versions by their answer, and says nothing else.
+fn is_summary(line: &str) -> bool {
+    let is_version = |version: &str| {
+        let is_of_version = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '+';
+        version.starts_with(|c: char| c.is_ascii_digit()) && version.chars().all(is_of_version)
+    };
+    line.split("; ").all(|part| {
+        let mut words = [FAILS, OTHERWISE, RIGHT, NOT_JUDGED].into_iter();
+        let versions = words.find_map(|word| part.strip_prefix(word)?.strip_prefix(' '));
+        versions.is_some_and(|versions| versions.split(", ").all(is_version))
+    })
 }
 
 /// A case in the report: title, versions, what the newest version that fails says, a script.
@@ -183,5 +194,18 @@ mod tests {
         assert_eq!(summary(&tried, None), format!("fails in 0.9.0, 0.9.2; {rest}"));
         let apart = format!("fails in 0.9.2; fails otherwise in 0.9.0; {rest}");
         assert_eq!(summary(&tried, Some("mismatch")), apart);
+        assert!(is_summary(&apart) && is_summary("right in 2.9.1+cpu"));
+    }
+
+    #[test]
+    fn comments_that_begin_like_a_list_of_versions_stay() {
+        let comment = "fails in a loop of more than 2^24 turns";
+        let text = format!("# mismatch on numpy: x\n# {comment}\na = input i8[1] [1]\noutput a\n");
+        let mut file = gradiff_corpus::parse(&text).unwrap();
+        for summary in ["fails in 1.9", "right in 1.9"] {
+            file = with_versions(file, summary.to_string());
+            assert_eq!(file.description, ["mismatch on numpy: x", comment, summary]);
+        }
+        assert!(!is_summary("fails in ml_dtypes 0.6.0") && !is_summary("not judged in 1.9; later"));
     }
 }

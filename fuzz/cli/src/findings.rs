@@ -104,8 +104,8 @@ pub(crate) struct Findings {
     clients: BTreeMap<String, Client>,
     records: Vec<Record>,
     known: Vec<Known>,
-    /// The first program that fails only after other programs.
-    order_dependent: Option<Record>,
+    /// The first program that fails only after other programs, by backend and kind of failure.
+    order_dependent: BTreeMap<(String, Kind), Record>,
     slow: Vec<String>,
     not_reproduced: u64,
 }
@@ -137,7 +137,7 @@ impl Record {
     /// Describes in one line what happens and where.
     pub(crate) fn description(&self) -> String {
         match &self.form {
-            Form::Program(finding) => clean(&finding.story()),
+            Form::Program(finding) => clean(&finding.description()),
             Form::Sequence(_, description) => description.clone(),
         }
     }
@@ -172,7 +172,9 @@ pub(crate) fn known(paths: &[PathBuf]) -> Result<Vec<Known>, Failure> {
                 path.display()
             )));
         };
-        let signature = signature(program, kind, None, backend);
+        known::check_backends(&path, backend)?;
+        let blamed = file.description.first().and_then(|line| Finding::blamed(line));
+        let signature = signature(program, kind, blamed, backend);
         known.push(Known::new(path, &file, signature, kind)?);
     }
     Ok(known)
@@ -188,7 +190,7 @@ impl Findings {
             clients: BTreeMap::new(),
             records: Vec::new(),
             known,
-            order_dependent: None,
+            order_dependent: BTreeMap::new(),
             slow: Vec::new(),
             not_reproduced: 0,
         }
@@ -229,11 +231,17 @@ impl Findings {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let original = &failed.failure;
-        let is_saved = match self.minimised(program, original, progress) {
-            Ok(Some((small, now, blame))) => {
-                let finding =
-                    Finding { program: small, failure: now, blame, origin: origin.to_string() };
-                self.save(finding)
+        let minimised = self.minimised(program, original, progress);
+        // It is not even known who killed the worker.
+        let is_open = matches!(minimised, Err(Failure::Interrupted | Failure::Environment(_)));
+        if let (Some(death), true) = (&failed.death, is_open) {
+            return self.add_death(death, raw);
+        }
+        let origin = origin.to_string();
+        let is_saved = match minimised {
+            Ok(Some((small, blame))) => {
+                let Smallest { program, failure, is_minimal } = small;
+                self.save(Finding { program, failure, blame, origin }, is_minimal)
             }
             Ok(None) => match (&failed.death, original.kind) {
                 (_, Kind::Timeout) => {
@@ -242,15 +250,12 @@ impl Findings {
                 }
                 // The program alone does not fail: the programs before it have a part in it.
                 (Some(death), _) => return self.add_death(death, raw),
-                _ => self.save_order_dependent(program, original, origin),
+                _ => self.save_order_dependent(program, failed, origin),
             },
-            // There is no time to examine it. It is not even known who killed the worker.
+            // There is no time to examine it.
             Err(Failure::Interrupted) => {
-                if let Some(death) = &failed.death {
-                    return self.add_death(death, raw);
-                }
                 let (program, failure) = (program.clone(), original.clone());
-                self.save(Finding { program, failure, blame: None, origin: origin.to_string() })
+                self.save(Finding { program, failure, blame: None, origin }, false)
             }
             Err(failure) => return Err(failure),
         };
@@ -261,19 +266,27 @@ impl Findings {
         Ok(())
     }
 
-    /// Returns the smallest program that fails as this one does, its failure and the blame; `None`
-    /// if the program does not fail again.
+    /// Returns the smallest program that fails as this one does, and the blame; `None` if the
+    /// program does not fail again.
+    ///
+    /// # Errors
+    /// The machine prevents a run; an end was requested.
     fn minimised(
         &mut self,
         program: &Program,
         original: &CheckFailure,
         progress: &mut Progress,
-    ) -> Result<Option<(Program, CheckFailure, Option<Blame>)>, Failure> {
-        // One backend may die of damage done by another: then all of them run.
-        let mut backends = original.backend.clone();
+    ) -> Result<Option<(Smallest, Option<Blame>)>, Failure> {
+        let everything = self.settings.backends.join(",");
+        // The oracle fails whatever the backends are.
+        let mut backends = match original.backend.as_str() {
+            "oracle" => everything.clone(),
+            backend => backend.to_string(),
+        };
         let mut repeated = self.rerun(program, original, &backends)?;
+        // One backend may die of damage done by another: then all of them run.
         if repeated.is_none() && original.kind == Kind::Crash {
-            backends = self.settings.backends.join(",");
+            backends = everything;
             repeated = self.rerun(program, original, &backends)?;
         }
         let Some(now) = repeated else { return Ok(None) };
@@ -282,24 +295,28 @@ impl Findings {
         }
         let client = self.client(&backends);
         let small = minimise(program, &now, client, Some(MINIMISE_TIME), progress)?;
-        let Some((small, now)) = small else { return Ok(None) };
-        let blame = match gradiff_check::is_peer(&now.backend) {
+        let Some(small) = small else { return Ok(None) };
+        let blame = match gradiff_check::is_peer(&small.failure.backend) {
             true => None,
-            false => match client.blame(&small, &now) {
+            false => match client.blame(&small.program, &small.failure) {
                 Err(Failure::Interrupted) => None,
                 blame => blame?,
             },
         };
-        Ok(Some((small, now, blame)))
+        Ok(Some((small, blame)))
     }
 
     /// Writes a finding unless it is known. Returns whether its raw file is no longer needed.
-    fn save(&mut self, finding: Finding) -> bool {
+    fn save(&mut self, finding: Finding, is_minimal: bool) -> bool {
         let kind = finding.failure.kind.name();
         let backend = &finding.failure.backend;
-        let signature = signature(&finding.program, kind, finding.blame.as_ref(), backend);
+        let blamed = finding.blame.as_ref().map(|blame| {
+            let rule = blame.rule.as_ref().map(|culprit| culprit.rule.clone());
+            (blame.stage.name(), rule)
+        });
+        let signature = signature(&finding.program, kind, blamed, backend);
         let case = Case::Program(finding.program.clone());
-        let failed = Failed { signature: &signature, kind, case: &case, backend };
+        let failed = Failed { signature: &signature, kind, case: &case, is_minimal, backend };
         if known::count(&mut self.known, &failed) {
             return true;
         }
@@ -326,9 +343,14 @@ impl Findings {
     /// No worker can be started.
     pub(crate) fn add_death(&mut self, death: &Death, raw: Option<PathBuf>) -> Result<(), Failure> {
         let start = Instant::now();
+        let mut sick = None;
         let repeated = match self.dying_tail(&death.sequence, start) {
             // It is saved as it is.
-            Err(Failure::Interrupted | Failure::Environment(_)) => None,
+            Err(Failure::Interrupted) => None,
+            Err(Failure::Environment(reason)) => {
+                sick = Some(reason);
+                None
+            }
             repeated => repeated?,
         };
         let is_reproduced = repeated.is_some();
@@ -342,9 +364,12 @@ impl Findings {
             None => {
                 self.not_reproduced += 1;
                 let count = death.sequence.count();
-                let fate = format!("not reproduced: a fresh worker survived all {count} programs");
-                let fate = match start.elapsed().as_secs() < SEQUENCE_SECONDS {
-                    true if !crate::interrupt::is_requested() => fate,
+                let is_in_time = start.elapsed().as_secs() < SEQUENCE_SECONDS;
+                let fate = match (sick, is_in_time && !crate::interrupt::is_requested()) {
+                    (Some(reason), _) => format!("not reproduced: {reason}"),
+                    (None, true) => {
+                        format!("not reproduced: a fresh worker survived all {count} programs")
+                    }
                     _ => format!("not reproduced in the available time, with {count} programs"),
                 };
                 (death.sequence.clone(), death.failure.clone(), fate)
@@ -423,47 +448,73 @@ impl Findings {
         })
     }
 
-    /// Runs the program alone. Returns the same failure, if it is there.
+    /// Runs the program alone. Returns the same failure, if it is there; of a program that hung,
+    /// any failure, since it may come to a wrong end by now.
+    ///
+    /// # Errors
+    /// The machine prevents the run: it is not known whether the program fails.
     fn rerun(
         &mut self,
         program: &Program,
         original: &CheckFailure,
         backends: &str,
     ) -> Result<Option<CheckFailure>, Failure> {
+        let is_hang = original.kind == Kind::Timeout;
+        // A worker that another process ends again and again is a death that is not reproduced.
+        let is_sick = |failure: &CheckFailure| {
+            let is_ended = is_from_outside(failure) && original.kind != Kind::Crash;
+            failure.kind == Kind::Environment || is_ended
+        };
         let failures = self.client(backends).judge(program)?.1;
-        Ok(failures.into_iter().find(|failure| is_same(failure, original)))
+        let is_found =
+            |failure: &&CheckFailure| is_same(failure, original) || is_hang && !is_sick(failure);
+        if let Some(found) = failures.iter().find(is_found) {
+            return Ok(Some(found.clone()));
+        }
+        match failures.into_iter().find(is_sick) {
+            Some(CheckFailure { backend, detail, .. }) => {
+                Err(Failure::Environment(format!("{backend}: {detail}")))
+            }
+            None => Ok(None),
+        }
     }
 
-    /// Writes a program that fails only after the programs before it, if it is the first such one.
-    /// Returns whether its raw file is no longer needed.
+    /// Writes a program that fails only after the programs before it, and these programs, if it is
+    /// the first such one of its backend and kind of failure. Returns whether its raw file is no
+    /// longer needed.
     fn save_order_dependent(
         &mut self,
         program: &Program,
-        original: &CheckFailure,
-        origin: &str,
+        failed: &FailedProgram,
+        origin: String,
     ) -> bool {
-        if let Some(known) = &mut self.order_dependent {
+        let original = &failed.failure;
+        let key = (original.backend.clone(), original.kind);
+        if let Some(known) = self.order_dependent.get_mut(&key) {
             known.count += 1;
             // The raw files of the first few stay.
             return ORDER_DEPENDENT_MAX < known.count;
         }
-        let detail =
-            format!("{} (only after the programs before it: caches, memory)", original.detail);
+        let fate = "only after the programs before it";
+        let detail = format!("{} ({fate}: caches, memory)", original.detail);
         let failure = CheckFailure { detail, ..original.clone() };
-        let (program, origin) = (program.clone(), origin.to_string());
-        let finding = Finding { program, failure, blame: None, origin };
+        let finding = Finding { program: program.clone(), failure, blame: None, origin };
         let path = self.write(&finding);
-        let is_written = path.is_some();
+        let mut is_written = path.is_some();
+        if let Some(path) = &path {
+            let text = sequence_text(original, fate, &failed.sequence);
+            is_written = write_whole(&path.with_extension(EXTENSION), &text).is_ok();
+        }
         let form = Form::Program(Box::new(finding));
-        let signature = String::new();
-        self.order_dependent = Some(Record { signature, error: None, form, path, count: 1 });
+        let record = Record { signature: String::new(), error: None, form, path, count: 1 };
+        self.order_dependent.insert(key, record);
         is_written
     }
 
-    /// Ends the run: the program that fails only after others counts as well, and no thread writes
-    /// raw files any more.
+    /// Ends the run: programs that fail only after others count as well, and no thread writes raw
+    /// files any more.
     pub(crate) fn close(&mut self) {
-        self.records.extend(self.order_dependent.take());
+        self.records.extend(std::mem::take(&mut self.order_dependent).into_values());
         // This succeeds only if the folder is empty.
         let _ = std::fs::remove_dir(Raw::of(&self.folder).folder);
     }
@@ -485,14 +536,38 @@ impl Findings {
     }
 }
 
-/// Returns whether a failure has the same kind as the one that was found, on the same backend, and
-/// no other process caused it. A worker may die of damage while another backend runs.
+/// Returns whether a failure has the same kind as the one that was found, on the same backend, with
+/// a message that begins alike, and no other process caused it. A worker may die of damage while
+/// another backend runs.
 fn is_same(failure: &CheckFailure, original: &CheckFailure) -> bool {
     let is_of_worker =
         |failure: &CheckFailure| is_death(failure) && !gradiff_check::is_peer(&failure.backend);
     let is_there =
         failure.backend == original.backend || (is_of_worker(failure) && is_of_worker(original));
-    failure.kind == original.kind && is_there && !is_from_outside(failure)
+    let is_alike = failure.kind == original.kind && head(failure) == head(original);
+    is_alike && is_there && !is_from_outside(failure)
+}
+
+/// Number of words by which messages are told apart: those that follow tell of the program.
+const HEAD_WORDS: usize = 4;
+
+/// Returns the first words of the message of a panic, and of a peer that refuses a program the name
+/// of the exception; other messages are not told apart. Numbers, dtypes, operations and code are
+/// left out: they change as a program shrinks.
+fn head(failure: &CheckFailure) -> Vec<&str> {
+    let text = match failure.kind {
+        Kind::Refused if gradiff_check::is_peer(&failure.backend) => {
+            failure.detail.split(": ").next().unwrap_or_default()
+        }
+        Kind::Crash if !is_death(failure) => failure.detail.as_str(),
+        _ => return Vec::new(),
+    };
+    let is_name = |word: &str| {
+        DType::from_name(word).is_some() || gradiff_corpus::names().any(|name| name == word)
+    };
+    let words = text.split_whitespace().map(|word| word.trim_matches([',', ':', ';', '.']));
+    let is_plain = |word: &&str| word.chars().all(char::is_alphabetic) && !is_name(word);
+    words.filter(|word| !word.is_empty()).filter(is_plain).take(HEAD_WORDS).collect()
 }
 
 /// Returns whether another process has ended the worker.
@@ -505,8 +580,16 @@ fn is_death(failure: &CheckFailure) -> bool {
     failure.kind == Kind::Crash && !failure.detail.starts_with("panic")
 }
 
-/// Returns the smallest program found that fails on the same backend in the same way, and its
-/// failure; `time` limits the search. `None` if a worker dies of it by chance.
+/// The smallest program found that fails as another one does.
+pub(crate) struct Smallest {
+    pub(crate) program: Program,
+    pub(crate) failure: CheckFailure,
+    /// False if the search was cut off: for lack of time or runs, or by the machine.
+    pub(crate) is_minimal: bool,
+}
+
+/// Returns the smallest program found that fails on the same backend in the same way; `time` limits
+/// the search. `None` if a worker dies of it by chance.
 ///
 /// # Errors
 /// No worker can be started.
@@ -516,7 +599,7 @@ pub(crate) fn minimise(
     client: &mut Client,
     time: Option<Duration>,
     progress: &mut Progress,
-) -> Result<Option<(Program, CheckFailure)>, Failure> {
+) -> Result<Option<Smallest>, Failure> {
     let start = Instant::now();
     let (mut runs, mut statements) = (0, program.statements.len());
     let budget = match (original.kind, gradiff_check::is_peer(&original.backend)) {
@@ -526,10 +609,13 @@ pub(crate) fn minimise(
         (_, true) => BUDGET_PEER_DEATH,
         (_, false) => BUDGET_FATAL,
     };
-    let mut problem = None;
-    let small = gradiff_check::reduce(program, budget, &mut |candidate| {
+    let (mut problem, mut is_cut) = (None, false);
+    let is_late = || {
         let is_late = time.is_some_and(|time| time <= start.elapsed());
-        if is_late || crate::interrupt::is_requested() || problem.is_some() {
+        is_late || crate::interrupt::is_requested()
+    };
+    let small = gradiff_check::reduce(program, budget, &is_late, &mut |candidate| {
+        if problem.is_some() {
             return false;
         }
         runs += 1;
@@ -540,6 +626,7 @@ pub(crate) fn minimise(
                 if is_failing {
                     statements = candidate.statements.len();
                 }
+                is_cut |= failures.iter().any(|failure| failure.kind == Kind::Environment);
                 is_failing
             }
             // The smallest program so far is the result.
@@ -551,17 +638,22 @@ pub(crate) fn minimise(
         }
     });
     problem.map_or(Ok(()), Err)?;
+    let is_minimal = !is_cut && runs < budget && !is_late();
+    let found = |program, failure| Some(Smallest { program, failure, is_minimal });
     let failures = match small == *program {
-        true => return Ok(Some((small, original.clone()))),
+        true => return Ok(found(small, original.clone())),
         false => match client.judge(&small) {
-            Err(Failure::Interrupted) => return Ok(Some((small, original.clone()))),
+            Err(Failure::Interrupted) => return Ok(found(small, original.clone())),
             judged => judged?.1,
         },
     };
     Ok(match failures.into_iter().find(|failure| is_same(failure, original)) {
-        Some(failure) => Some((small, failure)),
+        Some(failure) => found(small, failure),
         None if is_death(original) => None,
-        None => Some((program.clone(), original.clone())),
+        None => {
+            let (program, failure) = (program.clone(), original.clone());
+            Some(Smallest { program, failure, is_minimal: false })
+        }
     })
 }
 
@@ -579,16 +671,21 @@ fn error_of_peer(failure: &CheckFailure) -> Option<String> {
 }
 
 /// Returns a text that is equal for findings that are most likely one bug: kind, peer whatever its
-/// variant, rule at fault, or stage at fault and the ops that compute, in any order. Where no stage
-/// is known, as of peers, an op counts with its dtype: all integers of 32 and 64 bits for one, and
-/// f32 and f64.
-fn signature(program: &Program, kind: &str, blame: Option<&Blame>, backend: &str) -> String {
+/// variant, rule at fault, or stage at fault and the ops that compute, in any order. `blamed` has
+/// the stage and the rule. Where no stage is known, as of peers, an op counts with its dtype: all
+/// integers of 32 and 64 bits for one, and f32 and f64.
+fn signature(
+    program: &Program,
+    kind: &str,
+    blamed: Option<(&str, Option<String>)>,
+    backend: &str,
+) -> String {
     let kind = match known::framework_of(backend) {
         Some(framework) => format!("{kind} on {framework}"),
         None => kind.to_string(),
     };
-    if let Some(culprit) = blame.and_then(|blame| blame.rule.as_ref()) {
-        return format!("{kind} {}", culprit.rule);
+    if let Some((_, Some(rule))) = &blamed {
+        return format!("{kind} {rule}");
     }
     let types = program.typing().unwrap_or_default();
     let dtype = |number: usize| match types.get(number).map(|of| of.dtype) {
@@ -600,7 +697,7 @@ fn signature(program: &Program, kind: &str, blame: Option<&Blame>, backend: &str
         let line = statement.to_string();
         let op = line.split_whitespace().next().unwrap_or_default().to_string();
         match statement {
-            _ if blame.is_some() => op,
+            _ if blamed.is_some() => op,
             Statement::Cast { src, .. } => {
                 format!("{op} {} {}", dtype(src.0 as usize), dtype(number))
             }
@@ -611,6 +708,45 @@ fn signature(program: &Program, kind: &str, blame: Option<&Blame>, backend: &str
         |word: &String| matches!(word.split(' ').next(), Some("input" | "const" | "arange"));
     let words = program.statements.iter().enumerate().map(word);
     let ops: BTreeSet<String> = words.filter(|word| !is_leaf(word)).collect();
-    let stage = blame.map_or("", |blame| blame.stage.name());
+    let stage = blamed.as_ref().map_or("", |(stage, _)| *stage);
     format!("{kind} {stage} {ops:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_peers_and_panics_are_told_apart_by_their_first_words() {
+        let failure = |kind, backend: &str, detail: &str| {
+            let (backend, detail) = (backend.to_string(), detail.to_string());
+            CheckFailure { backend, kind, detail }
+        };
+        for (kind, backend, before, after, is_expected) in [
+            (Kind::Refused, "torch", "KeyError: 3", "KeyError: no axis 4", true),
+            (Kind::Refused, "torch", "KeyError: 3", "CompileError: 3", false),
+            (
+                Kind::Refused,
+                "torch",
+                "output 0 is i32[1], expected i32[]",
+                "output 1 is f16[2,3], expected f16[2]",
+                true,
+            ),
+            (Kind::Refused, "torch", "no f32 in add", "no bool in sub", true),
+            (Kind::Refused, "interp", "reshape [2] to [3]", "the dtype of a gather", true),
+            (
+                Kind::Crash,
+                "interp",
+                "panic: index out of bounds: the len is 3 but the index is 4",
+                "panic: index out of bounds: the len is 0 but the index is 0",
+                true,
+            ),
+            (Kind::Crash, "interp", "panic: index out of bounds", "panic: not a loop", false),
+            (Kind::Crash, "c", "the process ended with signal: 6", "the process ended", true),
+            (Kind::Mismatch, "interp", "element 0 of output 0 is 1", "element 3 is nan", true),
+        ] {
+            let (before, after) = (failure(kind, backend, before), failure(kind, backend, after));
+            assert_eq!(is_same(&after, &before), is_expected, "{before:?} {after:?}");
+        }
+    }
 }

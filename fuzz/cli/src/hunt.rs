@@ -174,10 +174,14 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         raw,
     };
     let (sender, batches) = channel::<Result<Batch, Failure>>();
-    let outcome = std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| -> Result<(), Failure> {
+        let _over = Over(&supply.is_over);
         for _ in 0..jobs {
             let (sender, client, supply) = (sender.clone(), Client::new(settings.clone()), &supply);
-            scope.spawn(move || supply.work(client, sender));
+            let work = move || supply.work(client, sender);
+            std::thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
+                Failure::Environment(format!("a thread cannot be started: {error}"))
+            })?;
         }
         drop(sender);
         let mut collect = || -> Result<(), Failure> {
@@ -233,9 +237,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                 progress.report(&tally, findings.records().len());
             }
         };
-        let outcome = collect();
-        supply.is_over.store(true, Ordering::SeqCst);
-        outcome
+        collect()
     });
     progress.end();
     findings.close();
@@ -254,6 +256,15 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         pending,
         slow,
     })
+}
+
+/// Makes the workers of a hunt end when their parent does, whether by a return or by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Returns the number of failures that stay in their raw files: 1 if the machine prevented the
@@ -534,12 +545,33 @@ mod tests {
         let failed = |(index, backend): (u64, &str)| {
             let (backend, detail) = (backend.to_string(), String::new());
             let failure = gradiff_check::Failure { backend, kind: Kind::Mismatch, detail };
-            FailedProgram { index, failure, death: None }
+            FailedProgram { index, failure, death: None, sequence: Default::default() }
         };
         let failures = [(4, "numpy"), (3, "numpy"), (3, "interp"), (3, "c/opts"), (3, "numpy@2.0")];
         let first = first_of_each(failures.into_iter().map(failed).collect());
         let first: Vec<(u64, &str)> =
             first.iter().map(|failed| (failed.index, failed.failure.backend.as_str())).collect();
         assert_eq!(first, [(3, "interp"), (3, "numpy"), (3, "numpy@2.0"), (4, "numpy")]);
+    }
+
+    #[test]
+    fn workers_end_when_their_parent_panics() {
+        let (is_over, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let hunt = || {
+            std::thread::scope(|scope| {
+                let _over = Over(&is_over);
+                scope.spawn(|| {
+                    // Longer than the parent takes.
+                    let mut waits = 0..1000;
+                    while !is_over.load(Ordering::SeqCst) && waits.next().is_some() {
+                        std::thread::sleep(PAUSE);
+                    }
+                    has_ended.store(is_over.load(Ordering::SeqCst), Ordering::SeqCst);
+                });
+                assert!(is_over.load(Ordering::SeqCst), "a panic");
+            })
+        };
+        assert!(std::panic::catch_unwind(hunt).is_err());
+        assert!(has_ended.load(Ordering::SeqCst));
     }
 }

@@ -62,13 +62,27 @@ pub(crate) fn ignore(work: impl Fn() + Send + 'static) {
 fn watch(mut work: impl FnMut(u8) + Send + 'static) {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
+    let mut heard = vec![SIGINT, SIGTERM];
+    if !ignores(SIGHUP) {
+        heard.push(SIGHUP);
+    }
     // If the system refuses this, signals end the process as usual.
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+    let Ok(mut signals) = Signals::new(heard) else { return };
     std::thread::spawn(move || {
         for signal in signals.forever() {
             work(u8::try_from(signal).unwrap_or(u8::MAX));
         }
     });
+}
+
+/// Returns whether this process was started so that it ignores a signal, as `nohup` does with that
+/// of a hangup. Where the system does not say so, it is not.
+#[cfg(unix)]
+fn ignores(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (mask >> (signal - 1)) & 1 == 1
 }
 
 #[cfg(not(unix))]

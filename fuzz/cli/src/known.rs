@@ -1,7 +1,8 @@
 //! Failures that are reviewed: they are counted, and reported no more.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use gradiff_check::Kind;
 use gradiff_corpus::{Case, CaseFile, DType};
 
 use crate::Failure;
@@ -51,7 +52,27 @@ impl Known {
 /// `# mismatch on torch: ...`.
 pub(crate) fn headline(file: &CaseFile) -> Option<(&str, &str)> {
     let (kind, rest) = file.description.first()?.split_once(" on ")?;
+    Kind::from_name(kind)?;
     Some((kind, rest.split_once(": ").map_or(rest, |(backend, _)| backend)))
+}
+
+/// Checks the backends that a file names: failures of a peer whose name is misspelt would be taken
+/// for those of the engine.
+///
+/// # Errors
+/// There is no such backend.
+pub(crate) fn check_backends(path: &Path, backends: &str) -> Result<(), Failure> {
+    let is_backend = |word: &str| {
+        let is_of_engine = gradiff_check::device_of(word).is_some() || word == "oracle";
+        is_of_engine || gradiff_check::is_peer(word)
+    };
+    match backends.split(',').find(|word| !is_backend(word)) {
+        None => Ok(()),
+        Some(word) => {
+            let message = format!("{}: no backend is called `{word}`", path.display());
+            Err(Failure::Usage(message))
+        }
+    }
 }
 
 /// The peer that a backend is, `None` for backends of the engine. Versions of a framework are one
@@ -68,11 +89,19 @@ pub(crate) fn peer_of(backend: &str) -> Option<String> {
     Some(format!("exec:{}", names.join(" ")))
 }
 
+/// Peers that judge the oracle. They are written in a framework, whose failures are not theirs.
+const SECOND_ORACLES: [&str; 2] = ["numpy-definitions", "torch-gradients"];
+
+/// Returns whether a peer has no variants, and is none.
+fn is_single(peer: &str) -> bool {
+    peer.starts_with("exec:") || SECOND_ORACLES.contains(&peer)
+}
+
 /// The peer without the variant: `torch` for `torch-compile`, which most likely has its failures.
 pub(crate) fn framework_of(backend: &str) -> Option<String> {
     let peer = peer_of(backend)?;
-    let is_command = peer.starts_with("exec:");
-    Some(if is_command { peer } else { peer.split('-').next().unwrap_or_default().to_string() })
+    let is_whole = is_single(&peer);
+    Some(if is_whole { peer } else { peer.split('-').next().unwrap_or_default().to_string() })
 }
 
 /// Returns whether a known failure of a peer, or of the engine, excuses a failure: one of the same,
@@ -80,7 +109,7 @@ pub(crate) fn framework_of(backend: &str) -> Option<String> {
 fn excuses(known: Option<&str>, failed: Option<&str>) -> bool {
     let is_variant = |known: &str, failed: &str| {
         let variant = failed.strip_prefix(known).is_some_and(|rest| rest.starts_with('-'));
-        variant && !known.starts_with("exec:")
+        variant && !is_single(known) && !is_single(failed)
     };
     known == failed || known.zip(failed).is_some_and(|(known, failed)| is_variant(known, failed))
 }
@@ -94,8 +123,10 @@ pub(crate) struct Failed<'a> {
     pub(crate) signature: &'a str,
     /// The way in which it is wrong, in a word or two.
     pub(crate) kind: &'a str,
-    /// The minimal case.
+    /// The case, as small as it was found.
     pub(crate) case: &'a Case,
+    /// False if the search for a smaller case did not come to its end.
+    pub(crate) is_minimal: bool,
     /// The backend; of a peer with its version, as in `tinygrad@0.14.0`.
     pub(crate) backend: &'a str,
 }
@@ -114,7 +145,7 @@ pub(crate) fn count(known: &mut [Known], failed: &Failed<'_>) -> bool {
     let includes = |of: &Known| {
         is_due(of)
             && of.kind == failed.kind
-            && of.includes.iter().any(|pattern| pattern.matches(failed.case))
+            && of.includes.iter().any(|pattern| pattern.matches(failed.case, failed.is_minimal))
     };
     let number = known.iter().position(has_signature);
     match number.or_else(|| known.iter().position(includes)) {
@@ -132,6 +163,9 @@ struct Pattern {
     /// The dtypes of its result; empty if any will do.
     dtypes: Vec<String>,
 }
+
+/// Operations that a case has for those that compute.
+const LEAVES: [&str; 4] = ["input", "const", "arange", "var"];
 
 /// The beginning of a comment line with a pattern.
 const INCLUDES: &str = "includes ";
@@ -161,12 +195,20 @@ impl Pattern {
         })
     }
 
-    fn matches(&self, case: &Case) -> bool {
-        operations(case).iter().any(|(name, dtype)| {
+    /// Returns whether an operation of a minimal case is of the pattern. A larger case has
+    /// operations without a part in its failure, so that all of them have to be.
+    fn matches(&self, case: &Case, is_minimal: bool) -> bool {
+        let is_of_pattern = |(name, dtype): &(&'static str, Option<DType>)| {
             let is_of = |wanted: &String| dtype.is_some_and(|dtype| dtype.name() == wanted);
             self.ops.iter().any(|op| op == name)
                 && (self.dtypes.is_empty() || self.dtypes.iter().any(is_of))
-        })
+        };
+        let mut operations = operations(case);
+        if is_minimal {
+            return operations.iter().any(is_of_pattern);
+        }
+        operations.retain(|(name, _)| !LEAVES.contains(name));
+        !operations.is_empty() && operations.iter().all(is_of_pattern)
     }
 }
 
@@ -202,7 +244,7 @@ mod tests {
         let known = || vec![Known::new(PathBuf::new(), &file, "flip".into(), "merged").unwrap()];
         let is_known = |backend: &str, signature: &str, kind: &str, text: &str| {
             let case = &gradiff_corpus::parse(text).unwrap().case;
-            count(&mut known(), &Failed { signature, kind, case, backend })
+            count(&mut known(), &Failed { signature, kind, case, is_minimal: true, backend })
         };
         let flip = "view [2]\nflip axes=[0]";
         let padded = "view [2]\nflip axes=[0]\npad [(1,0)]";
@@ -217,6 +259,19 @@ mod tests {
         assert!(!excuses(Some("tinygrad-llvm"), Some("tinygrad")));
         assert!(!is_known("exec:python3 tinygrad", "flip pad", "merged", padded));
         assert!(!is_known("interp", "flip", "merged", flip));
+        // A second oracle is no variant of the framework that it is written in.
+        assert!(!excuses(Some("numpy"), Some("numpy-definitions")));
+        assert!(!excuses(Some("torch"), Some("torch-gradients")));
+        assert!(excuses(Some("torch-gradients"), Some("torch-gradients")));
+        for (backend, framework) in [
+            ("torch-compile@2.9.1", "torch"),
+            ("torch-gradients", "torch-gradients"),
+            ("numpy-definitions", "numpy-definitions"),
+        ] {
+            assert_eq!(framework_of(backend).as_deref(), Some(framework));
+        }
+        let names = gradiff_check::PEERS.iter().map(|row| row.name);
+        assert_eq!(names.filter(|name| SECOND_ORACLES.contains(name)).count(), 2);
     }
 
     /// Hunts can be given all files of known failures.
@@ -226,6 +281,8 @@ mod tests {
         let mut patterns = 0;
         for path in crate::case::cases(&[folder], false).unwrap() {
             let file = crate::case::read(&path).unwrap();
+            let (_, backends) = headline(&file).unwrap_or_else(|| panic!("{path:?}"));
+            check_backends(&path, backends).unwrap();
             patterns += Known::new(path, &file, String::new(), "").unwrap().includes.len();
         }
         assert!(patterns > 0);
@@ -247,10 +304,18 @@ mod tests {
             ("mismatch on exec:candle-peer: a NaN is lost", Some(("mismatch", "exec:candle-peer"))),
             ("crash on torch", Some(("crash", "torch"))),
             ("element 0 is 1", None),
+            ("The mean on torch", None),
         ] {
             let file = gradiff_corpus::parse(&format!("# {line}\nview [2]\nflip axes=[0]"));
             let file = file.unwrap();
             assert_eq!(headline(&file), named, "{line}");
+        }
+        let path = Path::new("a.case");
+        for backends in ["torch@2.9.1", "interp,c:12", "oracle", "exec:candle-peer --wrong"] {
+            assert!(check_backends(path, backends).is_ok(), "{backends}");
+        }
+        for backends in ["tinygard@0.10.2", "interp,gpu", ""] {
+            assert!(check_backends(path, backends).is_err(), "{backends}");
         }
     }
 
@@ -258,7 +323,7 @@ mod tests {
     fn patterns_name_operations_and_dtypes() {
         let matches = |line: &str, text: &str| {
             let pattern = Pattern::read(line).unwrap().unwrap();
-            pattern.matches(&gradiff_corpus::parse(text).unwrap().case)
+            pattern.matches(&gradiff_corpus::parse(text).unwrap().case, true)
         };
         let of_narrow = "includes add neg of u8 u16";
         let narrow = "a = input u8[] iota\nb = neg a\nc = cast b i32\noutput c";
@@ -271,6 +336,14 @@ mod tests {
         let remainder = "var a -3..3\nexpr cmod(a, 2) + 1";
         assert!(matches("includes cmod of i32", remainder));
         assert!(!matches("includes cdiv", remainder));
+        // A case that is not minimal is of the pattern as a whole.
+        let covers = |line: &str, text: &str| {
+            let pattern = Pattern::read(line).unwrap().unwrap();
+            pattern.matches(&gradiff_corpus::parse(text).unwrap().case, false)
+        };
+        assert!(!covers(of_narrow, narrow) && covers("includes add neg cast", narrow));
+        assert!(!covers("includes input", "a = input u8[] iota\noutput a"));
+        assert!(covers("includes cmod add", remainder) && !covers("includes cmod", remainder));
         assert!(Pattern::read("fails in 1.2").is_none());
         for line in ["includes addd", "includes add of u7", "includes  of u8", "includes add of "] {
             assert!(Pattern::read(line).unwrap().is_err(), "{line}");

@@ -14,7 +14,8 @@ use crate::{Failure, Status};
 /// sequence.
 ///
 /// # Errors
-/// A file that holds no program; a program that is refused; an unknown or illegal opt.
+/// A file that holds no program, or one without a kernel; a program that is refused; an unknown or
+/// illegal opt.
 pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
     crate::interrupt::install_with_grace();
     let case = crate::case::read(&options.file)?;
@@ -45,6 +46,10 @@ pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
         outln!("{:18}{}", "reordered sums", tally.reordered);
         outln!("{:18}{}", "wrong", u64::from(failure.is_some()));
         detail.iter().for_each(|detail| outln!("\n{detail}"));
+    }
+    if tally.sequences == 0 && failure.is_none() && !is_over() {
+        let file = options.file.display();
+        return Err(Failure::Usage(format!("{file}: the program has no kernel to try opts on")));
     }
     Ok(if failure.is_none() { Status::Clean } else { Status::Findings })
 }

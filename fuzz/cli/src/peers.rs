@@ -48,8 +48,8 @@ pub(crate) fn list() -> Result<Status, Failure> {
                 format!("not found  {reason}; `gradiff peers install {}`", row.package())
             }
         };
-        let story = format!("{}; hunts run it only if it is named", row.story);
-        outln!("{:26}{status}\n{:26}{story}", row.name, "");
+        let description = format!("{}; hunts run it only if it is named", row.description);
+        outln!("{:26}{status}\n{:26}{description}", row.name, "");
         for version in row.versions() {
             outln!("{:26}installed  for gradiff", format!("{}@{version}", row.name));
         }

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,8 @@ pub(crate) struct FailedProgram {
     pub(crate) failure: CheckFailure,
     /// The death of the worker, if it died of this program.
     pub(crate) death: Option<Death>,
+    /// All programs that the worker had run, up to those of the failure's batch.
+    pub(crate) sequence: Arc<Sequence>,
 }
 
 /// Results of a batch of generated programs.
@@ -112,6 +115,20 @@ pub(crate) struct Results {
     pub(crate) slow: Vec<String>,
     /// Number of batches that hung, and whose programs have not all run alone since.
     pub(crate) pending: u64,
+    /// Number of programs at which workers hung, alone and twice. A peer that gives no answer in
+    /// time makes no worker hang.
+    pub(crate) hangs: u64,
+}
+
+impl Results {
+    /// Counts a batch that hung, whose first `done` programs have these results alone.
+    fn add_hang(&mut self, numbers: &[u64], done: usize) {
+        match self.hangs {
+            0 if done < numbers.len() => self.pending += 1,
+            0 if self.slow.is_empty() => self.slow.push(ranges(numbers)),
+            _ => {}
+        }
+    }
 }
 
 /// The part of the work that a worker is about to begin.
@@ -161,7 +178,7 @@ impl Client {
         let numbers: Vec<u64> = (first..first + count).collect();
         let (reply, sequence) = self.ask_run(&numbers)?;
         match reply {
-            Reply::Answer(line) => numbered(&line, &numbers),
+            Reply::Answer(line) => self.answered(&line, &numbers),
             Reply::Died(..) if count > 1 => {
                 let death = Death { failure: self.loss(reply).1, sequence };
                 lost(&death);
@@ -180,17 +197,13 @@ impl Client {
                 let limit = Duration::from_secs(self.settings.timeout_seconds);
                 let is_late = || is_over() && limit <= start.elapsed();
                 let (mut results, done) = self.run_singly(&numbers, &is_late)?;
-                match results.tally.timeouts {
-                    0 if done < numbers.len() => results.pending += 1,
-                    0 if results.slow.is_empty() => results.slow.push(ranges(&numbers)),
-                    _ => {}
-                }
+                results.add_hang(&numbers, done);
                 Ok(results)
             }
             // Run it again in a fresh worker before the program is reported.
             Reply::Hung(..) => match self.ask_run(&numbers) {
                 Ok((Reply::Answer(line), _)) => {
-                    let mut results = numbered(&line, &numbers)?;
+                    let mut results = self.answered(&line, &numbers)?;
                     results.slow.push(ranges(&numbers));
                     Ok(results)
                 }
@@ -229,6 +242,7 @@ impl Client {
             sum.failures.extend(results.failures);
             sum.deaths.extend(results.deaths);
             sum.slow.extend(results.slow);
+            sum.hangs += results.hangs;
             done += usize::from(results.tally.environment == 0);
         }
         Ok((sum, done))
@@ -237,17 +251,34 @@ impl Client {
     /// Returns the results of programs at which the worker died or hung.
     fn lost(&self, numbers: &[u64], reply: Reply, sequence: Sequence) -> Results {
         let is_death = matches!(reply, Reply::Died(..));
+        let hangs = u64::from(matches!(reply, Reply::Hung(..)));
         let (mut tally, failure) = self.loss(reply);
         if failure.kind == Kind::Environment {
             (tally.programs, tally.environment) = (0, numbers.len() as u64);
         }
-        let death = is_death.then(|| Death { failure: failure.clone(), sequence });
+        let sequence = Arc::new(sequence);
+        let death = is_death
+            .then(|| Death { failure: failure.clone(), sequence: Sequence::clone(&sequence) });
         let index = numbers.first().copied().unwrap_or_default();
-        Results {
-            tally,
-            failures: vec![FailedProgram { index, failure, death }],
-            ..Results::default()
-        }
+        let failures = vec![FailedProgram { index, failure, death, sequence }];
+        Results { tally, failures, hangs, ..Results::default() }
+    }
+
+    /// Parses an answer to `run`; its failures get the numbers of their programs, and all programs
+    /// that the worker has run.
+    fn answered(&self, line: &str, numbers: &[u64]) -> Result<Results, Failure> {
+        let (tally, failures) = parsed(line, parse_answer)?;
+        let history = self.process.as_ref().filter(|_| !failures.is_empty());
+        let history = history.map_or_else(Vec::new, |process| process.history.clone());
+        let sequence = Arc::new(self.sequence(history));
+        let located = |(position, failure): (usize, CheckFailure)| {
+            let index = *numbers.get(position)?;
+            Some(FailedProgram { index, failure, death: None, sequence: Arc::clone(&sequence) })
+        };
+        let failures: Option<Vec<FailedProgram>> = failures.into_iter().map(located).collect();
+        let failures =
+            failures.ok_or_else(|| Failure::Internal(format!("a worker answered: {line}")))?;
+        Ok(Results { tally, failures, ..Results::default() })
     }
 
     /// Requests a run of generated programs. Returns the reply and, if it is not an answer, all
@@ -294,7 +325,7 @@ impl Client {
             let (reply, _) = self.ask_run(numbers)?;
             match reply {
                 Reply::Answer(line) => {
-                    let results = numbered(&line, numbers)?;
+                    let results = self.answered(&line, numbers)?;
                     sum.tally.add(&results.tally);
                     sum.failures.extend(results.failures);
                 }
@@ -394,6 +425,10 @@ impl Client {
             Reply::Unusable(why) => Err(Failure::Environment(why)),
             Reply::Hung(how, _) if failure.kind != Kind::Timeout => {
                 errln!("gradiff: the search for the stage at fault gave {how}");
+                Ok(None)
+            }
+            Reply::Died(how, _) if is_no_fault(&how, failure.kind) => {
+                errln!("gradiff: the search for the stage at fault ended: {how}");
                 Ok(None)
             }
             // The stage at which the worker died, or hung as the program did, is to blame.
@@ -526,17 +561,10 @@ impl Clock {
     }
 }
 
-/// Parses an answer to `run`; its failures get the numbers of their programs.
-fn numbered(line: &str, numbers: &[u64]) -> Result<Results, Failure> {
-    let (tally, failures) = parsed(line, parse_answer)?;
-    let located = |(position, failure): (usize, CheckFailure)| {
-        let index = *numbers.get(position)?;
-        Some(FailedProgram { index, failure, death: None })
-    };
-    let failures: Option<Vec<FailedProgram>> = failures.into_iter().map(located).collect();
-    let failures =
-        failures.ok_or_else(|| Failure::Internal(format!("a worker answered: {line}")))?;
-    Ok(Results { tally, failures, ..Results::default() })
+/// Returns whether the death of a worker that looked for the stage at fault is no fault of that
+/// stage: another process has ended it; or memory ran out, of which the program did not die.
+fn is_no_fault(how: &str, kind: Kind) -> bool {
+    how.starts_with(FROM_OUTSIDE) || kind != Kind::Crash && how.contains("signal: 9")
 }
 
 /// Parses an answer; a line that is not an answer is an internal error.
@@ -569,14 +597,21 @@ impl Process {
         let requests = child.stdin.take().expect("standard input is a pipe");
         let lines = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
         let (sender, answers) = channel();
-        std::thread::spawn(move || {
+        let read = move || {
             for line in lines.lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
                     break;
                 }
             }
-        });
-        Ok(Process { child, requests, answers, history: Vec::new(), memory_kills })
+        };
+        let mut process = Process { child, requests, answers, history: Vec::new(), memory_kills };
+        match std::thread::Builder::new().spawn(read) {
+            Ok(_) => Ok(process),
+            Err(error) => {
+                process.end();
+                Err(failed(error))
+            }
+        }
     }
 
     /// Ends the process with all processes that it started. Returns a description of its end.
@@ -602,6 +637,44 @@ impl Process {
             }
             Ok(status) if had_ended => format!("the process ended with {status}"),
             _ => "the process was ended".to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_hung_is_pending_until_its_programs_have_run_alone() {
+        let after = |mut results: Results, done| {
+            results.add_hang(&[5, 6, 7], done);
+            (results.pending, results.slow)
+        };
+        // One of the programs had no answer of a peer.
+        let late =
+            || Results { tally: Tally { timeouts: 1, ..Tally::default() }, ..Results::default() };
+        assert_eq!(after(late(), 1), (1, vec![]));
+        assert_eq!(after(late(), 3), (0, vec!["5-7".to_string()]));
+        assert_eq!(after(Results { hangs: 1, ..late() }, 1), (0, vec![]));
+        let slow = || vec!["6".to_string()];
+        assert_eq!(after(Results { slow: slow(), ..late() }, 3), (0, slow()));
+    }
+
+    #[test]
+    fn deaths_from_outside_blame_no_stage() {
+        let outside = format!("{FROM_OUTSIDE}: signal: 9 (SIGKILL)");
+        let memory = "the process ended with signal: 9 (SIGKILL)";
+        let abort = "the process ended with signal: 6 (SIGABRT)";
+        for (how, kind, is_expected) in [
+            (outside.as_str(), Kind::Crash, true),
+            (outside.as_str(), Kind::Mismatch, true),
+            (memory, Kind::Mismatch, true),
+            (memory, Kind::Crash, false),
+            (abort, Kind::Mismatch, false),
+            (abort, Kind::Crash, false),
+        ] {
+            assert_eq!(is_no_fault(how, kind), is_expected, "{how} {kind:?}");
         }
     }
 }

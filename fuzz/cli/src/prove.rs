@@ -16,6 +16,7 @@ use gradiff_rules::proof::{self, Answer, Entry, Obligation, Verdict};
 
 use crate::args::Prove;
 use crate::out::outln;
+use crate::whole::write_whole;
 use crate::{Failure, Status};
 
 /// Path of the ledger, relative to this crate.
@@ -236,7 +237,7 @@ fn write(decisions: &[Decision], has_solver: bool) -> Result<(), Failure> {
         }
     };
     let entries: Vec<Entry> = rows().iter().filter_map(entry).collect();
-    std::fs::write(Path::new(LEDGER), proof::ledger(&entries)).map_err(|error| failed(&error))?;
+    write_whole(Path::new(LEDGER), &proof::ledger(&entries)).map_err(|error| failed(&error))?;
     outln!("{} lines written to {LEDGER}", entries.len());
     Ok(())
 }

@@ -64,7 +64,7 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     let files = crate::case::cases_and_sequences(&options.files, options.allow_empty)?;
     let contents: Vec<Content> =
-        files.iter().map(|file| content(file)).collect::<Result<_, _>>()?;
+        files.iter().map(|file| content(file, &options.run)).collect::<Result<_, _>>()?;
     let settings = settings(&options.run, &options.require)?;
     let mut client = Client::new(settings.clone());
     let (mut failed, mut unable, mut skipped, mut done) = (0, 0, 0, 0);
@@ -75,6 +75,10 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
         };
         let outcome = match outcome {
             Err(Failure::Interrupted) => break,
+            // The next file may need no such backend.
+            Err(Failure::Environment(reason)) => {
+                Outcome { environment: vec![reason], ..Outcome::default() }
+            }
             outcome => outcome?,
         };
         let word = match (outcome.problems.is_empty(), outcome.environment.is_empty()) {
@@ -108,12 +112,18 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     }
 }
 
-fn content(path: &Path) -> Result<Content, Failure> {
+fn content(path: &Path, flags: &RunFlags) -> Result<Content, Failure> {
     if !crate::case::is_sequence(path) {
         return crate::case::read(path).map(Content::Case);
     }
     let failed = |error| Failure::Usage(format!("{}: {error}", path.display()));
-    Sequence::parse(&crate::case::text(path)?).map(Content::Sequence).map_err(failed)
+    let sequence = Sequence::parse(&crate::case::text(path)?).map_err(failed)?;
+    crate::case::config(&sequence.lanes)
+        .map_err(|failure| failed(failure.message().to_string()))?;
+    if flags.backends.is_empty() && !sequence.backends.is_empty() {
+        crate::known::check_backends(path, &sequence.backends.join(","))?;
+    }
+    Ok(Content::Sequence(sequence))
 }
 
 /// Runs a case in a worker, which may die of it or be ended.
@@ -162,7 +172,6 @@ fn replay_sequence(
         sequence.backends = settings.backends.clone();
     }
     let Sequence { seed, lanes, backends, .. } = sequence.clone();
-    crate::case::config(&lanes)?;
     crate::case::choose(&backends, std::iter::empty(), &[])?;
     let mut client = Client::new(Settings { seed, lanes, backends, ..settings.clone() });
     let (results, death) = client.replay(&sequence)?;
@@ -190,7 +199,7 @@ fn record(failures: &[CheckFailure], outcome: &mut Outcome) {
 /// # Errors
 /// The file holds no program; missing backends.
 pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
-    crate::interrupt::install();
+    crate::interrupt::install_with_grace();
     let program = program(&options.file)?;
     let mut client = client(&options.run, &[])?;
     let Some(failure) = failure(&program, &mut client)? else {
@@ -201,8 +210,11 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
     let small = crate::findings::minimise(&program, &failure, &mut client, None, &mut progress)?;
     progress.end();
     // A death by chance is that of the whole program.
-    let (small, failure) = small.unwrap_or((program, failure));
-    outln!("# {} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
+    let (small, failure) = small.map_or((program, failure), |small| (small.program, small.failure));
+    let CheckFailure { backend, kind, detail } = failure;
+    // A comment is one line.
+    let line = format!("{} on {backend}: {detail}", kind.name()).replace(['\n', '\r'], " ");
+    outln!("# {line}");
     out!("{small}");
     Ok(Status::Findings)
 }
@@ -309,7 +321,7 @@ pub(crate) fn backends() -> Result<Status, Failure> {
                 Some((_, every)) => format!("hunts run one of {every} programs on it"),
             },
         };
-        outln!("{:26}{status}\n{:26}{}; {hunted}", row.name, "", row.story);
+        outln!("{:26}{status}\n{:26}{}; {hunted}", row.name, "", row.description);
     }
     crate::peers::list()
 }

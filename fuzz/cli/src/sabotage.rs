@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use gradiff_check::forms::{self, Differences, Form, Told};
+use gradiff_check::forms::{self, Differences, Distinction, Form};
 use gradiff_check::sabotage::{self, Death, Harness, ROUNDS, Sign};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, case_seed};
 use gradiff_rules::mutate::{KINDS, Mutant};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::Sabotage;
 use crate::out::outln;
+use crate::whole::write_whole;
 use crate::{Failure, Status};
 
 /// Text of the reviewed survivors.
@@ -204,12 +205,12 @@ impl Group {
         let Some(mut differences) = Differences::new(self.rule, harness, count) else { return };
         for survivor in &mut self.survivors {
             let difference = differences.of(&survivor.mutant);
-            survivor.is_distinguished = matches!(difference, Told::By(..));
+            survivor.is_distinguished = matches!(difference, Distinction::By(..));
             survivor.explanation = match difference {
-                Told::By(form, mutated) => {
+                Distinction::By(form, mutated) => {
                     format!("different form: {form}, with the mutant {mutated}")
                 }
-                Told::Never(drawn, differing) => format!(
+                Distinction::Never(drawn, differing) => format!(
                     "alone, the mutant rewrites {differing} of {drawn} subjects differently; with \
                      all rules, they end in the same form"
                 ),
@@ -379,7 +380,7 @@ impl Report {
         forms.sort();
         forms.dedup();
         lines.extend(forms);
-        std::fs::write(path, lines.join("\n") + "\n").map_err(failed)
+        write_whole(path, &(lines.join("\n") + "\n")).map_err(failed)
     }
 
     fn to_json(&self) -> Value {

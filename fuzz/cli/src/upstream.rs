@@ -1,6 +1,7 @@
 //! `gradiff views --peer` and `gradiff exprs --peer`: the shape trackers and index expressions of
 //! another engine, on random cases.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gradiff_check::{Answer, Kind, Upstream};
@@ -31,6 +32,7 @@ struct Causes {
 ///
 /// # Errors
 /// The peer is not available, or has nothing like that; a file of known failures cannot be read.
+/// The peer cannot be started any more, and nothing was found before.
 pub(crate) fn sweep(
     options: &Sweep,
     peer: &str,
@@ -45,12 +47,12 @@ pub(crate) fn sweep(
     }
     let mut causes = Causes { known: known(options)?, new: BTreeMap::new() };
     let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut done, mut ops, mut fewer) = (0, (0, 0), 0);
+    let (mut done, mut ops, mut fewer, mut sick) = (0, (0, 0), 0, None);
     let mut progress = Progress::start(false);
     let is_over = |causes: &Causes| {
         causes.new.len() as u64 >= options.max_findings || crate::interrupt::is_requested()
     };
-    while done < options.cases && !is_over(&causes) {
+    while done < options.cases && sick.is_none() && !is_over(&causes) {
         let batch = BATCH.min(options.cases - done);
         let cases: Vec<Case> = (done..done + batch).map(case).collect();
         for (case, answer) in cases.iter().zip(upstream.check(&cases)) {
@@ -67,14 +69,18 @@ pub(crate) fn sweep(
                 }
                 Answer::Wrong(..) if is_over(&causes) => {}
                 Answer::Wrong(Kind::Environment, reason) => {
-                    return Err(Failure::Environment(format!("{peer}: {reason}")));
+                    sick = Some(reason);
+                    break;
                 }
                 Answer::Wrong(kind, detail) => {
-                    found(options, &upstream, case, (kind, &detail), &mut causes)?;
+                    sick = found(options, &upstream, case, (kind, &detail), &mut causes)?;
                 }
             }
+            done += 1;
+            if sick.is_some() {
+                break;
+            }
         }
-        done += batch;
         progress.count(done, noun);
     }
     progress.end();
@@ -91,6 +97,11 @@ pub(crate) fn sweep(
     }
     for known in causes.known.iter().filter(|known| known.count > 0) {
         outln!("known    {}, {}", known.count, known.path.display());
+    }
+    match sick.map(|reason| format!("{peer}: {reason}")) {
+        Some(reason) if causes.new.is_empty() => return Err(Failure::Environment(reason)),
+        Some(reason) => errln!("gradiff: {reason}"),
+        None => {}
     }
     if causes.new.is_empty() {
         if !crate::interrupt::is_requested() {
@@ -117,46 +128,61 @@ fn shown(case: &Case) -> CaseFile {
     CaseFile { description: Vec::new(), case: case.clone(), expects: Vec::new() }
 }
 
-/// Minimises a failure, and writes it down unless there is one like it.
+/// Minimises a failure, and writes it down unless there is one like it. Returns the reason if the
+/// peer cannot be started any more: then the case is as small as it was by then.
 fn found(
     options: &Sweep,
     upstream: &Upstream,
     case: &Case,
-    (failure, detail): (Kind, &str),
+    failure: (Kind, &str),
     causes: &mut Causes,
-) -> Result<(), Failure> {
-    let wrong = |case: &Case| match upstream.check(std::slice::from_ref(case)).pop() {
-        Some(Answer::Wrong(kind, detail)) if kind != Kind::Environment => Some(detail),
-        _ => None,
-    };
+) -> Result<Option<String>, Failure> {
+    let kind = kind_of(failure.0, failure.1);
     // Each run of a peer that dies is a start of its process: one such death is minimised.
-    let is_death = matches!(failure, Kind::Crash | Kind::Timeout);
-    if let Some(count) = causes.new.get_mut(kind_of(detail)).filter(|_| is_death) {
+    let is_death = matches!(failure.0, Kind::Crash | Kind::Timeout);
+    if let Some(count) = causes.new.get_mut(kind).filter(|_| is_death) {
         *count += 1;
-        return Ok(());
+        return Ok(None);
     }
-    // The same kind of failure: a smaller case may show another one.
-    let kind = kind_of(detail);
-    let is_alike = |case: &Case| wrong(case).is_some_and(|found| kind_of(&found) == kind);
-    let small = smaller(case, &is_alike);
-    let detail = wrong(&small).unwrap_or_else(|| detail.to_string());
+    let sick = RefCell::new(None);
+    let wrong = |case: &Case| {
+        if sick.borrow().is_some() {
+            return None;
+        }
+        match upstream.check(std::slice::from_ref(case)).pop() {
+            Some(Answer::Wrong(Kind::Environment, reason)) => {
+                *sick.borrow_mut() = Some(reason);
+                None
+            }
+            // The same kind of failure: a smaller case may show another one.
+            Some(Answer::Wrong(found, detail)) if kind_of(found, &detail) == kind => {
+                Some((found, detail))
+            }
+            _ => None,
+        }
+    };
+    let small = smaller(case, &|case| wrong(case).is_some());
+    let (found, detail) = wrong(&small).unwrap_or_else(|| (failure.0, failure.1.to_string()));
+    let sick = sick.into_inner();
     let peer = options.peer.as_deref().unwrap_or_default();
-    let (signature, kind) = (signature(&small, &detail), kind_of(&detail));
-    let failed = Failed { signature: &signature, kind, case: &small, backend: peer };
+    let signature = signature(&small, kind);
+    let is_minimal = sick.is_none() && !crate::interrupt::is_requested();
+    let failed = Failed { signature: &signature, kind, case: &small, is_minimal, backend: peer };
     if known::count(&mut causes.known, &failed) {
-        return Ok(());
+        return Ok(sick);
     }
     let signature = if is_death { kind.to_string() } else { signature };
     let count = causes.new.entry(signature).or_default();
     *count += 1;
     if *count > 1 {
-        return Ok(());
+        return Ok(sick);
     }
-    let title = format!("{} on {peer}: {detail}", failure.name());
+    let title = format!("{} on {peer}: {detail}", found.name());
     outln!("FOUND: {title}");
     let file = CaseFile { description: vec![title, detail], case: small, expects: Vec::new() };
     outln!("{file}");
-    save(&options.findings, &file, options.peer.as_deref())
+    save(&options.findings, &file, options.peer.as_deref())?;
+    Ok(sick)
 }
 
 /// The causes that are reviewed. Programs, and failures of the engine, are no business of this
@@ -171,22 +197,31 @@ fn known(options: &Sweep) -> Result<Vec<Known>, Failure> {
         if matches!(file.case, Case::Program(_)) {
             continue;
         }
-        if known::headline(&file).is_none() {
+        let headline = known::headline(&file);
+        if let Some((_, backends)) = headline {
+            known::check_backends(&path, backends)?;
+        }
+        let of_peer = headline.filter(|(_, backend)| gradiff_check::is_peer(backend));
+        let Some(failure) = of_peer.and_then(|(kind, _)| Kind::from_name(kind)) else {
             errln!("gradiff: {}: its first line names no peer, so it is not known", path.display());
             continue;
-        }
+        };
         // The first line is the title, the second one the failure itself.
         let detail = file.description.get(1).map_or("", String::as_str);
-        let signature = signature(&file.case, detail);
-        known.push(Known::new(path, &file, signature, kind_of(detail))?);
+        let kind = kind_of(failure, detail);
+        known.push(Known::new(path, &file, signature(&file.case, kind), kind)?);
     }
     Ok(known)
 }
 
-/// The kind of a failure: how its description begins, up to the first number.
-fn kind_of(detail: &str) -> &str {
+/// The kind of a failure: of a wrong answer whether a value or a bound is wrong, otherwise how its
+/// description begins, up to the first number.
+fn kind_of(failure: Kind, detail: &str) -> &str {
     let end = detail.find(|c: char| c.is_ascii_digit()).unwrap_or(detail.len());
+    // Titles that people wrote call refusals mismatches, too.
+    let is_answer = failure == Kind::Mismatch && !detail.starts_with("refused: ");
     match detail {
+        _ if !is_answer => &detail[..end],
         _ if detail.contains("expected") && !detail.contains("of the buffer") => "value",
         _ if detail.contains("outside its bounds") => "bounds",
         _ => &detail[..end],
@@ -194,7 +229,7 @@ fn kind_of(detail: &str) -> &str {
 }
 
 /// Equal for failures that most likely have one cause: their kind and the set of operations.
-fn signature(case: &Case, detail: &str) -> String {
+fn signature(case: &Case, kind: &str) -> String {
     let ops: BTreeSet<&str> = match case {
         Case::Program(program) => program.statements.iter().map(gradiff_corpus::name).collect(),
         Case::Views(views) => views.ops.iter().map(|op| op.name()).collect(),
@@ -206,5 +241,5 @@ fn signature(case: &Case, detail: &str) -> String {
             ops
         }
     };
-    format!("{}: {ops:?}", kind_of(detail))
+    format!("{kind}: {ops:?}")
 }

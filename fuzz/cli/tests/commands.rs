@@ -257,6 +257,51 @@ fn findings_exit_2_and_fail_again_from_their_files() {
     check(&["reduce", &path, "--backends", "interp"], 0, &["nothing to reduce"]);
 }
 
+/// Files of hunts name the rule that is wrong, and it makes later failures known.
+#[test]
+fn findings_are_known_to_the_next_hunt() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let hunt = ["hunt", "--json", "--programs", "400", "--jobs", "1", "--backends", "interp"];
+    let hunt = [&hunt[..], &["--fault", "rule-cdiv-as-floordiv"]].concat();
+    let run = |more: &[&str], code: i32| {
+        let output = gradiff(&[&hunt[..], more].concat(), folder.path());
+        assert_eq!(output.status.code(), Some(code), "{}", both(&output));
+        serde_json::from_slice::<Value>(&output.stdout).expect("a summary")
+    };
+    let found = run(&[], 2);
+    assert!(found["details"][0]["rule"].is_string(), "{found}");
+    let again = run(&["--known", "findings", "--findings", "again"], 0);
+    let known = again["known"].as_object().expect("counts by file");
+    assert_eq!(known.len(), found["details"].as_array().expect("a list").len(), "{again}");
+    assert!(known.values().all(|count| count.as_u64() >= Some(1)), "{again}");
+}
+
+/// A file that cannot run here hides neither a failure before it nor the files after it.
+#[test]
+fn replays_go_on_after_a_file_that_cannot_run() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("a file in the temporary folder");
+    };
+    write("a.case", "view [2]\nflip axes=[0]\nexpect views 7\n");
+    write("b.sequence", "backends numpy@0.0.0\nrun 0\n");
+    write("c.case", "view [2]\nflip axes=[0]\n");
+    let output = gradiff(&["replay", "a.case", "b.sequence", "c.case"], folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for line in ["FAIL  a.case", "SICK  b.sequence", "ok    c.case", "3 of 3 cases replayed, 1 f"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    // A mistake in a file is seen before any of them runs.
+    for (line, word) in [("lanes nolane", "no lane is called"), ("backends gpu", "no backend is")] {
+        write("b.sequence", &format!("{line}\nrun 0\n"));
+        let output = gradiff(&["replay", "a.case", "b.sequence"], folder.path());
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(word) && !text.contains("FAIL"), "{text}");
+    }
+}
+
 #[test]
 fn show_prints_every_stage() {
     for (stage, word) in [
@@ -521,6 +566,8 @@ fn opts_try_sequences_and_find_planted_faults() {
     check(&["opts", &flat, "--opts", "upcast 0"], 1, &["an opt is OP AXIS AMOUNT"]);
     let (_expr_folder, expr) = case_file(b"var a 0..9\nexpr a + 1\n");
     check(&["opts", &expr], 1, &["only programs have kernels"]);
+    let (_empty_folder, empty) = case_file(b"a = input f32[2] iota\noutput a\n");
+    check(&["opts", &empty], 1, &["the program has no kernel to try opts on"]);
 }
 
 #[test]

@@ -365,6 +365,43 @@ fn an_interrupt_reaches_a_command_that_waits_for_a_peer() {
     }
 }
 
+/// Under `nohup`, the end of a terminal is no request to end.
+#[test]
+fn a_hunt_that_is_to_ignore_hangups_goes_on() {
+    let folder = Folder::new();
+    let script = "echo $$ > \"$here/part.$$\"; mv \"$here/part.$$\" \"$here/compiler\"\n\
+                  while ! test -e \"$here/go\"; do sleep 0.05; done\nexec cc \"$@\"\n";
+    let plain = folder.gradiff(script, &[&HUNT[..], &["--programs", "1"]].concat());
+    let mut hunt = Command::new("sh");
+    hunt.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(plain.get_program());
+    hunt.args(plain.get_args()).current_dir(folder.path());
+    hunt.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    hunt.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let hunt = hunt.spawn().expect("the command starts");
+    folder.number("compiler");
+    signal(hunt.id(), "-HUP");
+    // The request to end would be noticed by then.
+    std::thread::sleep(Duration::from_millis(200));
+    folder.write("go", b"");
+    let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 0);
+    assert_eq!(summary["programs"], 1, "{summary}");
+}
+
+/// A message of several lines is one comment.
+#[test]
+fn reduced_programs_are_files_whatever_the_message_is() {
+    let folder = Folder::new();
+    folder.write("a.case", b"a = input i32[4] iota\nb = neg a\noutput b\n");
+    let script = "printf 'out of licences\\nand of time\\n' >&2\nexit 1\n";
+    let reduced = output(folder.gradiff(script, &["reduce", "a.case", "--backends", "c"]));
+    assert_eq!(reduced.status.code(), Some(2), "{}", text(&reduced));
+    assert!(text(&reduced).contains("out of licences and of time"), "{}", text(&reduced));
+    folder.write("small.case", &reduced.stdout);
+    let replay = ["replay", "small.case", "--backends", "interp"];
+    let replayed = output(folder.gradiff("exec cc \"$@\"\n", &replay));
+    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed));
+}
+
 #[test]
 fn an_interrupt_reaches_a_kernel_that_a_command_runs_in_its_own_process() {
     let folder = Folder::new();

@@ -128,6 +128,16 @@ fn peers_that_die_of_other_requests_are_counted() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("failed: it ended (exit status: 3): at 0x12"), "{text}");
     assert!(text.contains("0 programs compared, 0 skipped, 2 failed"), "{text}");
+    // So is a refusal.
+    let script = r#"read line; echo '{"gradiff": 1, "requests": ["kernels"]}'
+        while read line; do echo '{"kernels": {"refused": "CompileError: bad C"}}'; done"#;
+    std::fs::write(folder.path().join("refuses.sh"), script).expect("a file");
+    let compare = ["compare", "a.case", "a.case", "--with", "exec:sh refuses.sh"];
+    let output = gradiff(&compare, folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("failed: refused: CompileError: bad C"), "{text}");
+    assert!(text.contains("0 programs compared, 0 skipped, 2 failed"), "{text}");
 }
 
 /// A peer may be required, as a device may; nobody is to blame within it.
@@ -269,6 +279,133 @@ fn failures_of_two_peers_are_found_apart() {
     assert!(is_right, "{files:?}");
     let files = hunt(&["--findings", "again", "--known", &files[1]]);
     assert!(matches!(&files[..], [x] if is_of(x, "next")), "{files:?}");
+}
+
+/// A failure that the machine prevents from being examined is neither slow nor one of earlier
+/// programs.
+#[test]
+fn failures_that_cannot_be_examined_are_pending() {
+    // It starts for the command, for the hunt, and again after the first hang; then no more.
+    for (body, starts, wall) in
+        [("exec sleep 100", 3, "2"), (r#"echo '{"refused": "as always"}'"#, 2, "100")]
+    {
+        let (folder, backend) = peer(body);
+        let path = folder.path().join("peer.sh");
+        let script = std::fs::read_to_string(&path).expect("the script");
+        let fails = format!("echo >> starts; [ $(wc -l < starts) -le {starts} ] || exit 1\n");
+        std::fs::write(&path, fails + &script).expect("a file");
+        let flags = ["hunt", "--json", "--programs", "1", "--lanes", "exact", "--jobs", "1"];
+        let limits = ["--wall-timeout", wall, "--backends", &backend];
+        let output = gradiff(&[&flags[..], &limits].concat(), folder.path());
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(2), "{body}: {text}");
+        assert!(text.contains("a failure could not be examined: exec:sh peer.sh"), "{text}");
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+        assert_eq!((&summary["pending"], &summary["slow"]), (&1.into(), &Value::Array(vec![])));
+        assert_eq!(summary["details"], Value::Array(vec![]), "{summary}");
+        let raw = std::fs::read_dir(folder.path().join("findings/raw")).expect("a folder");
+        assert_eq!(raw.count(), 1, "{body}");
+    }
+}
+
+/// The minimisation of a hang ends after a few runs: what is left may have any operation.
+#[test]
+fn patterns_of_known_failures_excuse_no_program_that_is_not_minimal() {
+    // It hangs at the first program alone.
+    let body = "[ -e first ] || echo \"$line\" > first\n\
+                [ \"$line\" != \"$(cat first)\" ] || exec sleep 100\n\
+                echo '{\"skipped\": \"only a test\"}'";
+    let (folder, backend) = peer(body);
+    let drawn = ["--seed", "1", "--lanes", "idioms"];
+    let generated = gradiff(&[&["gen", "--count", "1"][..], &drawn].concat(), folder.path());
+    let generated = String::from_utf8_lossy(&generated.stdout).into_owned();
+    let ops = generated.lines().filter_map(|line| line.split(" = ").nth(1)?.split(' ').next());
+    let is_leaf = |op: &&str| ["input", "const", "arange"].contains(op);
+    let ops: Vec<&str> = ops.filter(|op| !is_leaf(op)).collect();
+    // Those that have this name in patterns, too.
+    let usual = ["add", "sub", "mul", "neg", "cast", "reshape", "expand", "permute", "shrink"];
+    let first = ops.iter().find(|op| usual.contains(op)).expect("a usual operation");
+    assert!(ops.iter().any(|op| op != first), "{generated}");
+    let known = "a = input i32[] iota\nb = floordiv a a\noutput b\n";
+    let known = format!("# timeout on {backend}: x\n# includes {first}\n{known}");
+    std::fs::write(folder.path().join("known.case"), known).expect("a file");
+    let flags = ["hunt", "--json", "--programs", "1", "--jobs", "1", "--wall-timeout", "1"];
+    let more = ["--known", "known.case", "--backends", &backend];
+    let output = gradiff(&[&flags[..], &drawn, &more].concat(), folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+    assert_eq!(summary["known"]["known.case"], 0, "{summary}");
+    assert!(summary["details"][0]["story"].to_string().contains("timeout on exec"), "{summary}");
+}
+
+/// A known failure of a peer whose name is misspelt would be taken for one of the engine.
+#[test]
+fn known_failures_name_backends_that_there_are() {
+    let (folder, _) = peer("");
+    let program = "a = input i32[] iota\nb = cdiv a a\noutput b\n";
+    for (line, word) in [
+        ("mismatch on tinygard@0.10.2: x", "no backend is called `tinygard@0.10.2`"),
+        ("The mean on torch", "the first line of a known failure begins as in"),
+    ] {
+        let text = format!("# {line}\n# includes cdiv\n{program}");
+        std::fs::write(folder.path().join("known.case"), text).expect("a file");
+        let flags = ["hunt", "--programs", "1", "--backends", "interp", "--known", "known.case"];
+        let output = gradiff(&flags, folder.path());
+        assert_eq!(output.status.code(), Some(1), "{line}: {}", both(&output));
+        assert!(both(&output).contains(word), "{line}: {}", both(&output));
+    }
+}
+
+/// Failures of two peers that need earlier programs are two, and both can be run again.
+#[test]
+fn failures_after_other_programs_are_kept_for_each_backend_with_these_programs() {
+    let body = "count=$((count + 1))\nif [ $count = $1 ]; then\n\
+                echo '{\"refused\": \"StaleCacheError: of an earlier program\"}'\n\
+                else echo '{\"skipped\": \"only a test\"}'; fi";
+    let (folder, backend) = peer(body);
+    let backends = format!("{backend} 5,{backend} 9");
+    let flags = ["hunt", "--json", "--programs", "32", "--jobs", "1", "--backends", &backends];
+    let output = gradiff(&flags, folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+    let details = summary["details"].as_array().expect("a list");
+    for number in [5, 9] {
+        let start = format!("refused on {backend} {number}: StaleCacheError");
+        let is_of_peer = |detail: &&Value| {
+            let story = detail["story"].as_str().expect("a story");
+            story.starts_with(&start) && story.contains("only after the programs before it")
+        };
+        assert_eq!(details.iter().filter(is_of_peer).count(), 1, "{summary}");
+    }
+    for file in summary["findings"].as_array().expect("a list") {
+        let case = PathBuf::from(file.as_str().expect("a path"));
+        let sequence = case.with_extension("sequence").to_string_lossy().into_owned();
+        let output = gradiff(&["replay", &sequence], folder.path());
+        assert_eq!(output.status.code(), Some(2), "{}", both(&output));
+    }
+}
+
+/// The same peer may refuse a smaller program for another reason.
+#[test]
+fn reduced_programs_are_refused_for_the_same_reason() {
+    let refused = |reason: &str| format!("echo '{{\"refused\": \"{reason}\"}}'");
+    let body = format!(
+        "case $line in *'\"sin\"'*'\"neg\"'*|*'\"neg\"'*'\"sin\"'*) {};; *'\"neg\"'*) {};;\n\
+         *) echo '{{\"skipped\": \"only a test\"}}';; esac",
+        refused("CompileError: the loop nest of a sine has no end"),
+        refused("KeyError: a negative key is missing")
+    );
+    let (folder, backend) = peer(&body);
+    let program = "a = input f32[2] iota\nb = neg a\nc = sin b\nd = add c 1.0\noutput d\n";
+    std::fs::write(folder.path().join("b.case"), program).expect("a file");
+    let output = gradiff(&["reduce", "b.case", "--backends", &backend], folder.path());
+    let text = both(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("# refused on exec:sh peer.sh: CompileError: the loop"), "{text}");
+    let has = |op: &str| text.contains(&format!(" = {op} "));
+    assert!(has("neg") && has("sin") && !has("add"), "{text}");
 }
 
 /// A program that another peer refuses is not a smaller form of the failure.
@@ -433,7 +570,8 @@ fn numpy_agrees_with_the_oracle() {
     }
 }
 
-/// The script of a finding fails for a wrong element, and for one too many or too few.
+/// The script of a finding fails for a wrong element, for one too many or too few, and for another
+/// shape or dtype.
 #[test]
 fn scripts_of_peers_fail_for_whatever_is_not_expected() {
     if !has_python() {
@@ -453,5 +591,18 @@ fn scripts_of_peers_fail_for_whatever_is_not_expected() {
         let output = Command::new("python3").args(["-c", &text]).output().expect("python3 starts");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{got} for {expected}: {stderr}");
+    }
+    let lines = r#""from types import SimpleNamespace as V", "v = V(dtype='i32', shape=(3, 1))""#;
+    for (types, code) in [
+        ("('i32', (3, 1))", 0),
+        ("('i32', (3,))", 1),
+        ("('i64', (3, 1))", 1),
+        ("('i32', (3, 1)), ('i32', (3, 1))", 1),
+    ] {
+        let call = format!("script([{lines}], ['[-0.0]'], ['0.0'], ['v'], [{types}], False)");
+        let text = format!("{shared}\nexec({call})\n");
+        let output = Command::new("python3").args(["-c", &text]).output().expect("python3 starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{types}: {stderr}");
     }
 }

@@ -9,10 +9,14 @@ use common::{both, gradiff};
 
 /// A peer in Python. It moves the numbers of elements instead of computing addresses, and evaluates
 /// expressions as they are. With `--wrong`, it flips the first axis alone and takes cdiv for a
-/// division that rounds down; with `--dies`, it dies of an expression with `max`.
+/// division that rounds down; with `--dies`, it dies of an expression with `max`; with `--strict`,
+/// it refuses one with `cmod`. With `--once`, it answers one request, and never starts again.
 const PEER: &str = r#"
-import itertools, json, sys
-WRONG, DIES = "--wrong" in sys.argv, "--dies" in sys.argv
+import itertools, json, os, sys
+MODES = ("wrong", "dies", "strict", "once")
+WRONG, DIES, STRICT, ONCE = (f"--{mode}" in sys.argv for mode in MODES)
+if ONCE and os.path.exists("answered"):
+    sys.exit("no space left on device")
 
 def moved(shape, at, name, arg):
     if name == "reshape":
@@ -70,11 +74,15 @@ TRUTHS = ("cmplt", "cmpne", "cmpeq")
 def expr(case):
     if "not" in json.dumps(case["expr"]):
         return {"skipped": "it has no not"}
+    if STRICT and "cmod" in json.dumps(case["expr"]):
+        return {"refused": "TypeError: expected an int, got a modulus"}
     values = [value(case["expr"], point) for point in case["points"]]
     return {"values": values, "bounds": [], "text": "as written", "ops": 1}
 
 for line in sys.stdin:
     request = json.loads(line)
+    if ONCE and "gradiff" not in request:
+        os.mkdir("answered")
     answer = {"gradiff": 1, "name": "doors", "requests": ["views", "exprs"]}
     if "script" in request:
         shown = {key: request[key] for key in ("about", "expected")}
@@ -139,6 +147,39 @@ fn expressions_of_peers_are_judged_by_their_meaning() {
     let (code, text) = sweep(folder.path(), "exprs", &flags, "--dies");
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("it ended (exit status: 1): no max today"), "{text}");
+}
+
+/// Whatever words a refusal has, a wrong value is another failure.
+#[test]
+fn known_wrong_values_excuse_no_refusal() {
+    let Some(folder) = folder() else { return };
+    let known = "# mismatch on exec:python3 doors.py --strict: x\n\
+                 # mod(a, 2) is 1, expected -1, at a=1\n# includes cmod\n\
+                 var a -3..3\nexpr cmod(a, 2)\n";
+    std::fs::write(folder.path().join("known.case"), known).expect("a file");
+    let flags = ["--cases", "64", "--max-findings", "1", "--known", "known.case"];
+    let (code, text) = sweep(folder.path(), "exprs", &flags, "--strict");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("FOUND: refused on exec:python3 doors.py --strict: refused: "), "{text}");
+    let misspelt = known.replace("exec:python3 doors.py --strict", "tinygard");
+    std::fs::write(folder.path().join("known.case"), misspelt).expect("a file");
+    let (code, text) = sweep(folder.path(), "exprs", &flags, "--strict");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no backend is called `tinygard`"), "{text}");
+}
+
+/// What was found counts, although the peer cannot be started any more.
+#[test]
+fn a_peer_that_does_not_start_again_hides_no_failure() {
+    let Some(folder) = folder() else { return };
+    let (code, text) = sweep(folder.path(), "views", &["--cases", "640"], "--wrong --once");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("no space left on device"), "{text}");
+    assert!(text.contains("1 distinct failures, in 1 cases"), "{text}");
+    // Without a failure before, the machine is at fault.
+    std::fs::remove_dir(folder.path().join("answered")).expect("it is there");
+    let (code, text) = sweep(folder.path(), "views", &["--cases", "66"], "--once");
+    assert_eq!(code, Some(3), "{text}");
 }
 
 #[test]

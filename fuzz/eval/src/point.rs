@@ -243,12 +243,12 @@ impl Tape {
                 _ => Value::Undefined,
             },
             (Op::Sink, _) => {
-                let mut joined = Vec::new();
+                let mut sink_stores = Vec::new();
                 for number in 0..node.src().len() {
                     let Value::Stores(stores) = src(number) else { return Value::Undefined };
-                    joined.extend(stores.iter().copied());
+                    sink_stores.extend(stores.iter().copied());
                 }
-                Value::Stores(joined)
+                Value::Stores(sink_stores)
             }
             (Op::Where, _) => match src(0).element() {
                 Some(condition) => src(if scalar::is_true(condition) { 1 } else { 2 }).clone(),

@@ -5,6 +5,7 @@
 //! smallest choice**, and an exhausted source returns 0 for ever.
 
 use arbitrary::Unstructured;
+use gradiff_corpus::splitmix64;
 
 /// A source of decisions. Generators read nothing else, so the choices determine the case.
 pub trait Choices {
@@ -81,30 +82,24 @@ impl<C: Choices + ?Sized> Choices for &mut C {
     }
 }
 
-/// Mixes the bits of `state`: the output function of splitmix64.
-fn mix(state: u64) -> u64 {
-    let mut z = state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Returns the seed of case `index` of the run with `seed`, so that a case can be generated alone.
 pub fn case_seed(seed: u64, index: u64) -> u64 {
     let golden = 0x9e37_79b9_7f4a_7c15_u64;
-    mix(mix(seed.wrapping_add(golden)) ^ index.wrapping_add(1).wrapping_mul(golden))
+    let state = splitmix64(seed, 0) ^ index.wrapping_add(1).wrapping_mul(golden);
+    splitmix64(state.wrapping_sub(golden), 0)
 }
 
 /// A fast endless random sequence (splitmix64): the same seed gives the same choices for ever.
 #[derive(Clone, Debug)]
 pub struct SeedChoices {
-    state: u64,
+    seed: u64,
+    drawn: u64,
 }
 
 impl SeedChoices {
     /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> SeedChoices {
-        SeedChoices { state: seed }
+        SeedChoices { seed, drawn: 0 }
     }
 }
 
@@ -115,8 +110,8 @@ impl Choices for SeedChoices {
     }
 
     fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
+        self.drawn += 1;
+        splitmix64(self.seed, self.drawn - 1)
     }
 }
 
@@ -334,6 +329,15 @@ mod tests {
         seeds.sort_unstable();
         seeds.dedup();
         assert_eq!(seeds.len(), 10_000);
+    }
+
+    #[test]
+    fn sequences_of_seeds_never_change() {
+        assert_eq!(case_seed(1, 0), 0xddc1_ed05_282d_1d64);
+        assert_eq!(case_seed(7, 3), 0x7b8b_8a0a_2343_ccd7);
+        let mut choices = SeedChoices::new(1);
+        let bits = [choices.bits(), choices.bits()];
+        assert_eq!(bits, [0x910a_2dec_8902_5cc1, 0xbeeb_8da1_658e_ec67]);
     }
 
     #[test]

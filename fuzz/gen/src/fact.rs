@@ -6,6 +6,8 @@
 
 use gradiff_corpus::{DType, Distribution, Literal};
 
+use crate::values::layout;
+
 /// The grid of a value whose elements are multiples of no known power of two.
 pub(crate) const ROUGH: i32 = i32::MIN;
 
@@ -125,12 +127,7 @@ pub(crate) fn power(exponent: i32) -> f64 {
 
 /// Significant bits of a float type.
 pub(crate) fn mantissa_bits(dtype: DType) -> i32 {
-    match dtype {
-        DType::F16 => 11,
-        DType::BF16 => 8,
-        DType::F32 => 24,
-        _ => 53,
-    }
+    layout(dtype).0 as i32
 }
 
 /// Exponent of the smallest subnormal of a float type.

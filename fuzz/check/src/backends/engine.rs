@@ -25,23 +25,23 @@ const TURN_PROGRAMS: u64 = 8;
 
 /// The programs of a hunt that a backend runs: one group of eight programs out of `every`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub(crate) struct Turn {
     every: u64,
     at: u64,
 }
 
 impl Turn {
     /// Every program.
-    pub const ALWAYS: Turn = Turn::new(1, 0);
+    pub(crate) const ALWAYS: Turn = Turn::new(1, 0);
     /// No program: the backend has to be named.
-    pub const NEVER: Turn = Turn::new(0, 0);
+    pub(crate) const NEVER: Turn = Turn::new(0, 0);
 
     const fn new(every: u64, at: u64) -> Turn {
         Turn { every, at }
     }
 
     /// Returns whether it is this program's turn.
-    pub fn takes(self, program: u64) -> bool {
+    pub(crate) fn takes(self, program: u64) -> bool {
         self.every != 0 && program / TURN_PROGRAMS % self.every == self.at % self.every
     }
 }
@@ -54,9 +54,9 @@ pub struct BackendRow {
     /// Name of the device that it runs on.
     pub device: &'static str,
     /// Description of what distinguishes it.
-    pub story: &'static str,
+    pub description: &'static str,
     /// The programs of a hunt that it runs unless backends are named.
-    pub turn: Turn,
+    pub(crate) turn: Turn,
     fuse: bool,
     merge_views: bool,
     mode: Mode,
@@ -83,11 +83,11 @@ enum Opts {
     Heuristic,
 }
 
-const fn row(name: &'static str, device: &'static str, story: &'static str) -> BackendRow {
+const fn row(name: &'static str, device: &'static str, description: &'static str) -> BackendRow {
     BackendRow {
         name,
         device,
-        story,
+        description,
         turn: Turn::ALWAYS,
         fuse: true,
         merge_views: true,
@@ -105,9 +105,9 @@ const fn row_with(
     opts: Opts,
     name: &'static str,
     device: &'static str,
-    story: &'static str,
+    description: &'static str,
 ) -> BackendRow {
-    BackendRow { opts, ..row(name, device, story) }
+    BackendRow { opts, ..row(name, device, description) }
 }
 
 /// A row with up to five legal optimisations of each kernel, drawn, for a target or the device's
@@ -116,9 +116,9 @@ const fn drawn(
     name: &'static str,
     device: &'static str,
     target: Option<&'static str>,
-    story: &'static str,
+    description: &'static str,
 ) -> BackendRow {
-    BackendRow { target, ..row_with(Opts::Drawn(5), name, device, story) }
+    BackendRow { target, ..row_with(Opts::Drawn(5), name, device, description) }
 }
 
 const AS_NEW: &str = "as `Engine::new` makes it: the engine's choice of optimisations";
@@ -136,15 +136,16 @@ const fn small(
     target: Option<&'static str>,
     turn: Turn,
 ) -> BackendRow {
-    let story = "the engine's choice, its thresholds so low that few elements cross them";
-    let row = row_with(Opts::Heuristic, name, device, story);
+    let description = "the engine's choice, its thresholds so low that few elements cross them";
+    let row = row_with(Opts::Heuristic, name, device, description);
     BackendRow { target, turn, thresholds: Thresholds::SMALL, ..row }
 }
 
 /// A row for a device as applications use it.
 const fn session(name: &'static str, device: &'static str, turn: Turn) -> BackendRow {
-    let story = "realised step by step, read in parts, kept and dropped, by engines and threads";
-    BackendRow { is_session: true, turn, ..row_with(Opts::Heuristic, name, device, story) }
+    let description =
+        "realised step by step, read in parts, kept and dropped, by engines and threads";
+    BackendRow { is_session: true, turn, ..row_with(Opts::Heuristic, name, device, description) }
 }
 
 /// A row that evaluates kernels for a target, which need not be present, and checks its promises.
@@ -154,10 +155,10 @@ const fn uops(
     name: &'static str,
     target: &'static str,
     opts: Opts,
-    story: &'static str,
+    description: &'static str,
 ) -> BackendRow {
     let turn = Turn::new(UOPS_COUNT, at);
-    BackendRow { target: Some(target), turn, ..row_with(opts, name, UOPS, story) }
+    BackendRow { target: Some(target), turn, ..row_with(opts, name, UOPS, description) }
 }
 
 /// The device that evaluates uops for any target.
@@ -172,9 +173,9 @@ const fn text(
     name: &'static str,
     target: &'static str,
     opts: Opts,
-    story: &'static str,
+    description: &'static str,
 ) -> BackendRow {
-    BackendRow { target: Some(target), turn, ..row_with(opts, name, TEXT, story) }
+    BackendRow { target: Some(target), turn, ..row_with(opts, name, TEXT, description) }
 }
 
 /// Description of rows whose text is compiled by clang.
@@ -192,14 +193,14 @@ const fn wgpu(
     name: &'static str,
     device: &'static str,
     opts: Opts,
-    story: &'static str,
+    description: &'static str,
 ) -> BackendRow {
     BackendRow {
         opts,
         turn: Turn::NEVER,
         finite_for: Some("WGSL"),
         zero_signs: false,
-        ..row(name, device, story)
+        ..row(name, device, description)
     }
 }
 
@@ -297,6 +298,14 @@ pub const BACKENDS: &[BackendRow] = &[
         target: Some("vectors"),
         turn: Turn::new(8, 2),
         ..row("jit/strict", "jit", "strict mode in vectors, bit for bit")
+    },
+    BackendRow {
+        mode: Mode::Fast,
+        finite_for: Some("fast mode"),
+        opts: Opts::Drawn(5),
+        target: Some("vectors"),
+        turn: Turn::new(8, 7),
+        ..row("jit/fast", "jit", "fast mode in vectors")
     },
     BackendRow {
         mode: Mode::Strict,
@@ -584,7 +593,7 @@ fn parsed_every(word: &str, every: Option<&str>) -> Result<u64, String> {
 const EVALUATED_LANES_MAX: u64 = 1 << 29;
 
 /// The engine on one device in one configuration.
-pub struct EngineBackend {
+struct EngineBackend {
     row: &'static BackendRow,
     turn: Turn,
     engine: Engine,

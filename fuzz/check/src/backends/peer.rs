@@ -22,7 +22,7 @@ pub struct PeerRow {
     /// The name. Its package has the same one, up to a hyphen.
     pub name: &'static str,
     /// Description of how programs run there.
-    pub story: &'static str,
+    pub description: &'static str,
     /// Packages that the adapter requires beside it.
     pub packages: &'static [&'static str],
     /// Modules that the adapter imports: their names and texts.
@@ -35,70 +35,70 @@ pub struct PeerRow {
 pub const PEERS: &[PeerRow] = &[
     PeerRow {
         name: "numpy",
-        story: "each operation by NumPy, in its dtype",
+        description: "each operation by NumPy, in its dtype",
         packages: &["ml_dtypes"],
         modules: &[],
         adapter: &[NUMPY],
     },
     PeerRow {
         name: "torch",
-        story: "PyTorch, eager, on the CPU",
+        description: "PyTorch, eager, on the CPU",
         packages: &["numpy"],
         modules: &[],
         adapter: &[TORCH],
     },
     PeerRow {
         name: "torch-compile",
-        story: "PyTorch, each program compiled as one function by Inductor",
+        description: "PyTorch, each program compiled as one function by Inductor",
         packages: &["numpy"],
         modules: &[],
         adapter: &[TORCH, include_str!("../../../peers/on_torch_compile.py")],
     },
     PeerRow {
         name: "jax",
-        story: "JAX, each program compiled as one function by XLA for the CPU",
+        description: "JAX, each program compiled as one function by XLA for the CPU",
         packages: &["numpy", "ml_dtypes"],
         modules: &[],
         adapter: &[NUMPY, include_str!("../../../peers/on_jax.py")],
     },
     PeerRow {
         name: "tinygrad",
-        story: "tinygrad on its device CPU or CLANG",
+        description: "tinygrad on its device CPU or CLANG",
         packages: &["numpy"],
         modules: &[],
         adapter: &["DEVICE = 'CPU'", TINYGRAD, TINYGRAD_INDEX, TINYGRAD_KERNELS],
     },
     PeerRow {
         name: "tinygrad-llvm",
-        story: "tinygrad on the CPU by LLVM (from 0.10.1; needs libLLVM)",
+        description: "tinygrad on the CPU by LLVM (from 0.10.1; needs libLLVM)",
         packages: &["numpy"],
         modules: &[],
         adapter: &["DEVICE = 'LLVM'", TINYGRAD, TINYGRAD_INDEX, TINYGRAD_KERNELS],
     },
     PeerRow {
         name: "tinygrad-python",
-        story: "tinygrad on its device PYTHON, which interprets uops",
+        description: "tinygrad on its device PYTHON, which interprets uops",
         packages: &["numpy"],
         modules: &[],
         adapter: &["DEVICE = 'PYTHON'", TINYGRAD, TINYGRAD_INDEX, TINYGRAD_KERNELS],
     },
     PeerRow {
         name: "onnxruntime",
-        story: "ONNX Runtime, each program one model, on the CPU",
+        description: "ONNX Runtime, each program one model, on the CPU",
         packages: &["onnx", "numpy"],
         modules: &[],
         adapter: &[include_str!("../../../peers/on_onnxruntime.py")],
     },
     PeerRow {
         name: "numpy-definitions",
-        story: "each operation and method by its definition, in NumPy: a second oracle",
+        description: "each operation and method by its definition, in NumPy: a second oracle",
         packages: &["ml_dtypes"],
         modules: &[METHODS, DEFINITIONS],
         adapter: &[include_str!("../../../peers/on_numpy_definitions.py")],
     },
     PeerRow {
         name: "torch-gradients",
-        story: "programs with gradients in f64, by PyTorch's autograd",
+        description: "programs with gradients in f64, by PyTorch's autograd",
         packages: &["numpy", "ml_dtypes"],
         modules: &[
             METHODS,

@@ -17,7 +17,10 @@ use crate::Outcome;
 use crate::backends::engine::array;
 use crate::backends::refusal::Refusal;
 use crate::backends::translate;
+use crate::checks::calls::check_calls;
+use crate::checks::kernels::check_kernels;
 use crate::checks::parts::Part;
+use crate::random::xorshift;
 
 /// Dtype, shape and bytes of an input.
 type Data = (gradiff::DType, Vec<i64>, Vec<u8>);
@@ -80,10 +83,7 @@ impl Choices {
     }
 
     fn below(&mut self, count: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as usize % count
+        (xorshift(&mut self.0) >> 33) as usize % count
     }
 }
 
@@ -137,12 +137,12 @@ impl Session {
     /// Computes a program, maybe twice: the second time its kernels are in the cache.
     fn first(&self, program: &Program) -> Result<Results, Refusal> {
         let mut choices = Choices::of(program);
-        crate::check_calls(choices.0, CALLS)?;
+        check_calls(choices.0, CALLS)?;
         match self.direct {
-            Some(device) => drop(crate::check_kernels(device, choices.0, KERNELS)?),
+            Some(device) => drop(check_kernels(device, choices.0, KERNELS)?),
             // Without longer kernels, which a compiler may take long for. The lowest bit is set.
             None if self.device == "c" && (choices.0 >> 1).is_multiple_of(COMPILED_ONE_IN) => {
-                crate::check_kernels(&self.device, choices.0, 0)?;
+                check_kernels(&self.device, choices.0, 0)?;
             }
             None => {}
         }

@@ -14,7 +14,7 @@ pub use suspect::{Suspect, suspect};
 use gradiff::UOp;
 use gradiff::graph::verify::verify_kernel;
 use gradiff::graph::{Arg, BoundedLinear, Linear, Op};
-use gradiff::kernel::passes::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
+use gradiff::kernel::passes::{Context, GraphPass, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::render::LANGUAGES;
 use gradiff::rewrite::Trace;
 use gradiff::view::ShapeTracker;
@@ -148,9 +148,10 @@ fn in_graph(
         Ok(passes) => passes,
         Err(problem) => return blamed(Stage::Schedule, Crate::Schedule, problem),
     };
-    for (pass, outputs) in passes.iter().take_while(|(pass, _)| Stage::Pass(pass) != Stage::KERNELS)
-    {
-        let crate_name = if *pass == "views" { Crate::View } else { Crate::Schedule };
+    let rows = passes.iter().zip(gradiff::schedule::PASSES);
+    let before_kernels = rows.take_while(|((pass, _), _)| Stage::Pass(pass) != Stage::KERNELS);
+    for ((pass, outputs), row) in before_kernels {
+        let crate_name = Crate::named(row.crate_name).unwrap_or(Crate::Schedule);
         let evaluated = || gradiff_eval::graph::evaluate(outputs, &mut stages::contents);
         if let Some(detail) = wrong(expected, evaluated) {
             return blamed(Stage::Pass(pass), crate_name, detail);
@@ -202,7 +203,7 @@ fn in_kernels(
         );
     }
     for (number, pass) in PASSES.iter().enumerate() {
-        began(Stage::Pass(pass.name), crate_of_pass(pass.name));
+        began(Stage::Pass(pass.name), crate_of_pass(pass));
         let make =
             &mut |ast: &UOp| passed(ast, configuration, number, &mut Trace::default(), &mut "");
         if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Graph(make))) {
@@ -261,7 +262,7 @@ pub(crate) fn crate_of_graph(
         let make =
             &mut |ast: &UOp| passed(ast, configuration, number, &mut Trace::default(), &mut "");
         if !holds(&mut Level::Graph(make)) {
-            return crate_of_pass(pass.name);
+            return crate_of_pass(pass);
         }
     }
     let linear = &mut |ast: &UOp, memories: &mut [gradiff_eval::Elements]| {
@@ -295,9 +296,9 @@ pub(crate) fn passed(
 }
 
 /// Returns the crate of a kernel pass: `rewrite` if the pass runs rules.
-fn crate_of_pass(pass: &str) -> Crate {
-    match pass {
-        "symbolic" | "symbolic-again" | "late" | "contract" | "collapse" => Crate::Rewrite,
+fn crate_of_pass(pass: &GraphPass) -> Crate {
+    match Crate::named(pass.crate_name) {
+        Some(Crate::Rewrite) => Crate::Rewrite,
         _ => Crate::Kernel,
     }
 }
@@ -313,8 +314,8 @@ fn in_pass(
 ) -> Option<Blame> {
     let schedule = stages::scheduled(&stages::graph(program).ok()?, configuration).ok()?;
     let name = PASSES[last].name;
-    if crate_of_pass(name) != Crate::Rewrite {
-        let is_view = ["split-axes", "shape"].contains(&name)
+    if crate_of_pass(&PASSES[last]) != Crate::Rewrite {
+        let is_view = Crate::named(PASSES[last].crate_name) == Some(Crate::View)
             && schedule.items.iter().any(|item| item.ast.toposort().iter().any(is_misplaced));
         let crate_name = if is_view { Crate::View } else { Crate::Kernel };
         return blamed(Stage::Pass(name), crate_name, detail);
@@ -413,7 +414,7 @@ fn at_the_end(
             let text = crate::catch(|| has_compiled_text(program, configuration));
             device == "c" && text.ok().flatten().unwrap_or(false)
         };
-        let (stage, crate_name) = match beside_runs(&detail) {
+        let (stage, crate_name) = match outside_runs(&detail) {
             Some(known) => known,
             // The text compiles by itself, but not by the device.
             None if !detail.contains(" of output ") && is_text() => {
@@ -433,7 +434,7 @@ fn at_the_end(
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);
     let (_, failure) = failures.into_iter().next()?;
-    let (stage, crate_name) = beside_runs(&failure.detail).unwrap_or_else(|| {
+    let (stage, crate_name) = outside_runs(&failure.detail).unwrap_or_else(|| {
         let is_right = wrong(expected, || by_hand(program, configuration, device)).is_none();
         // If memories are sound, the fault lies in what the engine does around launches.
         match is_right && crate::checks::calls::check_runtime().is_ok() {
@@ -503,9 +504,9 @@ fn has_compiled_text(program: &Program, configuration: &Configuration) -> Option
 }
 
 /// The stage and the crate of a problem that backends find besides running a program, or in texts.
-fn beside_runs(detail: &str) -> Option<(Stage, Crate)> {
+fn outside_runs(detail: &str) -> Option<(Stage, Crate)> {
     if detail.contains(crate::checks::calls::SAID) {
-        return Some((Stage::Calls, crate::crate_of_calls(detail)));
+        return Some((Stage::Calls, crate::checks::calls::crate_of_calls(detail)));
     }
     if detail.contains(crate::judge::requested::SAID) {
         return Some((Stage::Schedule, Crate::Schedule));
@@ -514,7 +515,7 @@ fn beside_runs(detail: &str) -> Option<(Stage, Crate)> {
         return Some((Stage::Render, Crate::Render));
     }
     if detail.contains(crate::checks::kernels::SAID) {
-        return Some((Stage::Drawn, crate::crate_of_kernels(detail)));
+        return Some((Stage::Drawn, crate::checks::kernels::crate_of_kernels(detail)));
     }
     detail.contains(crate::checks::listing::PREFIX).then_some((Stage::Text, Crate::Graph))
 }

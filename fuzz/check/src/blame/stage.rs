@@ -195,6 +195,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn passes_name_crates() {
+        let of_schedule = schedule::PASSES.iter().map(|pass| pass.crate_name);
+        let of_kernel = PASSES.iter().map(|pass| pass.crate_name);
+        let mut names = of_schedule.chain(of_kernel);
+        assert!(names.all(|name| Crate::named(name).is_some()));
+    }
+
+    #[test]
     fn names_are_distinct_and_name_their_stage() {
         let stages = NAMED.iter().map(|row| row.0).chain(passes().map(Stage::Pass));
         let mut names: Vec<&str> = stages

@@ -36,7 +36,7 @@ mod views;
 mod wide;
 mod windows;
 
-pub use chain::check_chain;
+pub(crate) use chain::check_chain;
 pub(crate) use folds::wrong_fold;
 pub(crate) use intervals::wrong_interval;
 pub(crate) use nodes::wrong_node;
@@ -44,10 +44,11 @@ pub(crate) use sizes::wrong_size;
 pub(crate) use views::wrong_view;
 
 use gradiff::{DType, Error, Tensor};
-use gradiff_corpus::{TensorType, splitmix64};
+use gradiff_corpus::TensorType;
 
 use crate::backends::translate;
 use crate::blame::Crate;
+use crate::random::Random;
 
 /// Prefix of this check's reports.
 pub(crate) const SAID: &str = "call of the API";
@@ -111,16 +112,15 @@ pub fn check_runtime() -> Result<(), String> {
 pub(crate) struct Draw {
     /// Bytes that choose, one or two for a choice, the last first.
     bytes: Vec<u8>,
-    /// The seed of the numbers that choose when there are no bytes, and how many were drawn.
-    seed: u64,
-    drawn: u64,
+    /// The numbers that choose when there are no bytes.
+    random: Random,
     /// Results of earlier calls of a chain, for later ones to take.
     given: Vec<(TensorType, Tensor)>,
 }
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw { bytes: Vec::new(), seed, drawn: 0, given: Vec::new() }
+        Draw { bytes: Vec::new(), random: Random::new(seed), given: Vec::new() }
     }
 
     /// Draws from the bytes, and from a fixed seed when they are used up.
@@ -130,8 +130,7 @@ impl Draw {
 
     /// 64 bits.
     pub(crate) fn bits(&mut self) -> u64 {
-        self.drawn += 1;
-        splitmix64(self.seed, self.drawn - 1)
+        self.random.bits()
     }
 
     pub(crate) fn below(&mut self, count: usize) -> usize {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::blame::culprit::{is_endless, short};
 use crate::models::columns::{Column, Number};
+use crate::random::xorshift;
 
 /// Maximal number of points that are checked; if an expression has fewer, all are.
 const POINTS: usize = 600;
@@ -174,10 +175,8 @@ pub(crate) fn points<T: Number>(case: &ExprCase, limit: usize) -> (usize, Vec<Co
                 rest >>= 1;
                 offset
             } else {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                last.checked_add(1).map_or(state, |span| state % span)
+                let bits = xorshift(&mut state);
+                last.checked_add(1).map_or(bits, |span| bits % span)
             };
             values.push(T::of(var.min.wrapping_add(offset as i64).into()));
         }

@@ -20,40 +20,48 @@ use crate::judge::agree::{expectation, nearest};
 const DATA_MAX: usize = 128;
 /// Largest number of different elements with which written data are plainer than seeded ones.
 const DIFFERENT_MAX: usize = 8;
+/// Largest number of elements of a program that is evaluated for its values.
+const EVALUATED_MAX: usize = 1 << 16;
 
 /// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
-/// of `fails`. For the given program it must be true.
+/// of `fails`, or when `is_over`. For the given program it must be true.
 pub fn reduce(
     program: &Program,
     budget: usize,
+    is_over: &dyn Fn() -> bool,
     fails: &mut dyn FnMut(&Program) -> bool,
 ) -> Program {
     let mut best = program.without_dead();
-    if best != *program && !fails(&best) {
+    if best != *program && (is_over() || !fails(&best)) {
         best = program.clone();
     }
     let is_tried = |candidate: &Program, best: &Program| {
         cost(candidate) < cost(best) && candidate.typing().is_ok()
     };
-    smallest(best, budget, &candidates, &is_tried, fails)
+    smallest(best, budget, &candidates, &is_tried, is_over, fails)
 }
 
 /// Returns the last case that still fails on the way from `best` to simpler ones: the first of the
-/// candidates that is tried and fails is taken, until none does or `budget` calls are made.
+/// candidates that is tried and fails is taken, until none does, `budget` calls are made, or
+/// `is_over`.
 fn smallest<T>(
     mut best: T,
     budget: usize,
     candidates: &dyn Fn(&T) -> Vec<T>,
     is_tried: &dyn Fn(&T, &T) -> bool,
+    is_over: &dyn Fn() -> bool,
     fails: &mut dyn FnMut(&T) -> bool,
 ) -> T {
     let mut left = budget;
     'again: loop {
+        if is_over() {
+            return best;
+        }
         for candidate in candidates(&best) {
             if !is_tried(&candidate, &best) {
                 continue;
             }
-            if left == 0 {
+            if left == 0 || is_over() {
                 return best;
             }
             left -= 1;
@@ -289,15 +297,19 @@ fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mu
 }
 
 /// Adds programs in which a statement of few elements is replaced by an input that has its values,
-/// where the oracle knows them.
+/// where the oracle knows them. It is not asked about large programs, which take it long.
 fn statements_as_values(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
+    if EVALUATED_MAX < types.iter().map(TensorType::count).sum::<usize>() {
+        return;
+    }
     let is_chosen = |number: &usize| {
         !matches!(program.statements[*number], Statement::Input { .. })
             && types[*number].count() <= DATA_MAX
     };
     let numbers: Vec<usize> = (0..program.statements.len()).rev().filter(is_chosen).collect();
     let outputs = numbers.iter().map(|number| ValueId(*number as u32)).collect();
-    let Ok(expected) = expectation(&Program { outputs, ..program.clone() }) else { return };
+    let evaluated = Program { outputs, ..program.clone() }.without_dead();
+    let Ok(expected) = expectation(&evaluated) else { return };
     for (number, expected) in numbers.into_iter().zip(expected) {
         let Some(bits) = values(&expected) else { continue };
         let TensorType { dtype, shape } = types[number].clone();
@@ -373,10 +385,10 @@ fn remove_source(srcs: &mut Vec<ValueId>, args: &mut [Arg], position: usize) {
     for arg in args {
         if let Arg::Indices(indices) = arg {
             let is_source = |(_, index): &(usize, &Index)| **index == Index::Source;
-            let places: Vec<usize> =
+            let positions: Vec<usize> =
                 indices.iter().enumerate().filter(is_source).map(|(at, _)| at).collect();
-            let named = srcs.len().saturating_sub(places.len());
-            if let Some(at) = position.checked_sub(named).and_then(|number| places.get(number)) {
+            let named = srcs.len().saturating_sub(positions.len());
+            if let Some(at) = position.checked_sub(named).and_then(|number| positions.get(number)) {
                 indices.remove(*at);
             }
         }
@@ -565,7 +577,7 @@ mod tests {
             outputs: vec![ValueId(5), ValueId(2)],
         };
         let mut calls = 0;
-        let small = reduce(&program, 10_000, &mut |candidate| {
+        let small = reduce(&program, 10_000, &|| false, &mut |candidate| {
             calls += 1;
             candidate.statements.iter().any(|s| matches!(s, Statement::Flip { .. }))
         });
@@ -597,7 +609,7 @@ mod tests {
         let text = "a = input i32[2,3] [1, 2, 3, 4, 5, 70000]\nb = permute a axes=[1,0]\n\
                     c = cast b i64\nd = mul c c\ne = neg d\nf = add e 1\noutput f";
         let program = parsed(text);
-        let small = reduce(&program, 600, &mut |candidate| {
+        let small = reduce(&program, 600, &|| false, &mut |candidate| {
             (0..candidate.statements.len()).any(|number| {
                 matches!(candidate.statements[number], Statement::Unary { op: UnaryOp::Neg, .. })
                     && is_met(candidate, number, 4_900_000_000)
@@ -617,7 +629,7 @@ mod tests {
             &Fill::Seeded { seed: 7, distribution: Distribution::Wide },
         );
         let last = *last.bits.last().unwrap();
-        let small = reduce(&program, 600, &mut |candidate| {
+        let small = reduce(&program, 600, &|| false, &mut |candidate| {
             candidate.statements.len() == 2 && is_met(candidate, 1, last)
         });
         let Statement::Input { fill: Fill::Explicit(bits), .. } = &small.statements[0] else {
@@ -638,7 +650,9 @@ mod tests {
                 let kinds = program.statements.iter().map(std::mem::discriminant);
                 kinds.collect::<Vec<_>>()
             };
-            let small = reduce(&program, 600, &mut |candidate| kinds(candidate) == kinds(&program));
+            let small = reduce(&program, 600, &|| false, &mut |candidate| {
+                kinds(candidate) == kinds(&program)
+            });
             assert!(small.to_string().contains(expected), "{small}");
         }
     }
@@ -647,10 +661,36 @@ mod tests {
     fn reduce_stops_at_its_budget() {
         let program = Program { statements: vec![input(&[8])], outputs: vec![ValueId(0); 3] };
         let mut calls = 0;
-        reduce(&program, 2, &mut |_| {
+        reduce(&program, 2, &|| false, &mut |_| {
             calls += 1;
             true
         });
         assert_eq!(calls, 2);
+    }
+
+    #[test]
+    fn reduce_ends_when_it_is_over() {
+        let text = "a = input f32[8] iota\nb = neg a\nc = sqrt a\noutput b";
+        let program = parsed(text);
+        let small = reduce(&program, 600, &|| true, &mut |_| panic!("it is over"));
+        assert_eq!(small, program);
+        // After the second call.
+        let calls = std::cell::Cell::new(0);
+        reduce(&program, 600, &|| calls.get() == 2, &mut |_| {
+            calls.set(calls.get() + 1);
+            true
+        });
+        assert_eq!(calls.get(), 2);
+    }
+
+    #[test]
+    fn large_programs_are_not_evaluated_for_their_values() {
+        for (size, is_evaluated) in [(1 << 10, true), (1 << 17, false)] {
+            let text = format!("a = input i32[{size}] iota\nb = sum a axes=[0]\noutput b");
+            let program = parsed(&text);
+            let mut candidates = Vec::new();
+            statements_as_values(&program, &program.typing().unwrap(), &mut candidates);
+            assert_eq!(!candidates.is_empty(), is_evaluated, "{size}");
+        }
     }
 }

@@ -17,7 +17,7 @@ pub fn smaller(case: &Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     match case {
         Case::Program(_) => case.clone(),
         Case::Views(views) => {
-            let small = reduce(&program_of(views), BUDGET, &mut |program| {
+            let small = reduce(&program_of(views), BUDGET, &|| false, &mut |program| {
                 views_of(program).is_some_and(|views| fails(&Case::Views(views)))
             });
             views_of(&small).map_or_else(|| case.clone(), Case::Views)
@@ -27,7 +27,10 @@ pub fn smaller(case: &Case, fails: &dyn Fn(&Case) -> bool) -> Case {
                 cost(candidate) < cost(best) && candidate.dtype().is_ok()
             };
             let mut fails = |expr: &ExprCase| fails(&Case::Expr(expr.clone()));
-            Case::Expr(smallest(expr.clone(), BUDGET, &candidates, &is_tried, &mut fails))
+            let is_over = || false;
+            let small =
+                smallest(expr.clone(), BUDGET, &candidates, &is_tried, &is_over, &mut fails);
+            Case::Expr(small)
         }
     }
 }

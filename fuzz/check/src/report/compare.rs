@@ -84,7 +84,7 @@ pub fn check_kernels_there(peer: &str) -> Result<(), String> {
 /// one why it skips the program.
 ///
 /// # Errors
-/// The peer is not available, or fails.
+/// The peer is not available, fails, or refuses the program.
 pub fn kernels_there(
     peer: &str,
     program: &Program,
@@ -93,7 +93,10 @@ pub fn kernels_there(
     let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
     let answer = upstream.ask(&json!({ "kernels": program }));
     let answer = &answer.map_err(|outcome| outcome.reason("answer"))?["kernels"];
-    if let Some(reason) = answer["skipped"].as_str().or_else(|| answer["refused"].as_str()) {
+    if let Some(reason) = answer["refused"].as_str() {
+        return Err(format!("refused: {reason}"));
+    }
+    if let Some(reason) = answer["skipped"].as_str() {
         return Ok(Err(reason.to_string()));
     }
     let list = answer["list"].as_array().ok_or("an answer without kernels")?;

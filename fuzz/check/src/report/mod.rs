@@ -8,7 +8,11 @@ pub mod snap;
 use gradiff_corpus::{Case, CaseFile, DType, Program, float_value, format_element};
 use gradiff_oracle::Element;
 
+use crate::judge::agree::expectation;
 use crate::{Blame, Failure};
+
+/// The words of a description before the stage to blame.
+const BLAMED: &str = "; first wrong after stage ";
 
 /// A failing program, minimised, and what is known about it.
 #[derive(Clone, Debug)]
@@ -25,19 +29,34 @@ pub struct Finding {
 
 impl Finding {
     /// A line that says how the program fails, on which backend, and what is to blame.
-    pub fn story(&self) -> String {
+    pub fn description(&self) -> String {
         let Failure { backend, kind, detail } = &self.failure;
         let blame = self.blame.as_ref().map(|blame| {
             let rule = blame.rule.as_ref().map_or(String::new(), |culprit| format!(", {culprit}"));
-            format!("; first wrong after stage {} (engine/{}){rule}", blame.stage, blame.crate_name)
+            format!("{BLAMED}{} (engine/{}){rule}", blame.stage, blame.crate_name)
         });
         let line = format!("{} on {backend}: {detail}{}", kind.name(), blame.unwrap_or_default());
         line.replace(['\n', '\r'], " ")
     }
 
+    /// The stage to blame that a description names, and the rule or the bounds, as in
+    /// [`Culprit::rule`]; `None` if it names no stage.
+    ///
+    /// [`Culprit::rule`]: crate::Culprit::rule
+    pub fn blamed(description: &str) -> Option<(&str, Option<String>)> {
+        let (_, rest) = description.split_once(BLAMED)?;
+        let (stage, rest) = rest.split_once(" (engine/")?;
+        let culprit = rest.split_once("), ").and_then(|(_, culprit)| {
+            let (words, _) = culprit.split_once(" (")?;
+            let bounds = || words.strip_prefix("bounds of ").map(|op| format!("bounds/{op}"));
+            words.strip_prefix("rule ").map(str::to_string).or_else(bounds)
+        });
+        Some((stage, culprit))
+    }
+
     /// The corpus file.
     pub fn case_text(&self) -> String {
-        let description = vec![self.story(), format!("from: {}", self.origin)];
+        let description = vec![self.description(), format!("from: {}", self.origin)];
         CaseFile { description, case: Case::Program(self.program.clone()), expects: Vec::new() }
             .to_string()
     }
@@ -60,7 +79,7 @@ pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
             let test = rust_test::rust_test(finding).map(|text| ("rs", text));
             std::iter::once(case).chain(test).collect()
         }
-        Some(Ok(script)) => vec![case, ("py", format!("# {}\n{script}", finding.story()))],
+        Some(Ok(script)) => vec![case, ("py", format!("# {}\n{script}", finding.description()))],
         // An engine of one's own need not write scripts.
         Some(Err(_)) => vec![case],
     }
@@ -79,7 +98,10 @@ pub fn script(backend: &str, case: &Case) -> Option<Result<String, String>> {
 }
 
 fn program_script(backend: &str, program: &Program) -> Option<Result<String, String>> {
-    let expected = gradiff_oracle::evaluate(program).unwrap_or_default();
+    if !crate::is_peer(backend) {
+        return None;
+    }
+    let expected = expectation(program).unwrap_or_default();
     let elements = expected.iter().flat_map(|output| {
         output.elements().map(|element| python_element(output.dtype, &element)).collect::<Vec<_>>()
     });
@@ -121,4 +143,37 @@ pub(crate) fn hash(text: &str) -> u64 {
 pub fn stem(text: &str) -> String {
     let hash = hash(text);
     format!("fuzz-{:08x}", (hash ^ (hash >> 32)) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Crate, Culprit, Kind, Stage};
+
+    #[test]
+    fn stories_name_what_was_blamed() {
+        let culprit = |rule: &str| Culprit {
+            rule: rule.to_string(),
+            pass: "symbolic".to_string(),
+            before: "(a/3)".to_string(),
+            after: "(a//3)".to_string(),
+            witness: "false for a=-1: 0 became -1".to_string(),
+            verdict: "proved".to_string(),
+            cycle: Vec::new(),
+        };
+        let (stage, crate_name) = (Stage::LOWER, Crate::Kernel);
+        for rule in [None, Some("divmod/cdiv-to-floor"), Some("bounds/cdiv")] {
+            let detail = String::new();
+            let blame = Blame { stage, crate_name, detail, rule: rule.map(culprit) };
+            let (backend, detail) = ("interp".to_string(), "element 0 is (1)".to_string());
+            let failure = Failure { backend, kind: Kind::Mismatch, detail };
+            let program = Program { statements: Vec::new(), outputs: Vec::new() };
+            let blame = Some(blame);
+            let finding = Finding { program, failure, blame, origin: String::new() };
+            let description = finding.description();
+            let expected = Some(("lower", rule.map(str::to_string)));
+            assert_eq!(Finding::blamed(&description), expected, "{description}");
+        }
+        assert_eq!(Finding::blamed("mismatch on interp: element 0 is 1"), None);
+    }
 }

@@ -1,5 +1,5 @@
 //! Writes a finding as a Rust test: an engine with the options of the backend, the program as calls
-//! of `gradiff::Tensor`, and the elements that the oracle knows to the bit.
+//! of `gradiff::Tensor`, and the elements that the oracle expects, exactly or within a bound.
 
 use gradiff_corpus::{
     Arg, Args, Arity, BinaryOp, DType, Index, Literal, Method, Operand, Statement, TensorType,
@@ -9,6 +9,7 @@ use gradiff_oracle::{Element, Expected};
 
 use super::Finding;
 use crate::backends::{methods, translate};
+use crate::judge::agree::expectation;
 
 /// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
 /// that the oracle expects. `None` if no engine runs programs as the backend does.
@@ -18,7 +19,7 @@ pub(super) fn rust_test(finding: &Finding) -> Option<String> {
     let mut text = format!(
         "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
          Result<(), Box<dyn std::error::Error>> {{\n",
-        finding.story(),
+        finding.description(),
         finding.stem().replace('-', "_")
     );
     text += &engine;
@@ -37,11 +38,12 @@ pub(super) fn rust_test(finding: &Finding) -> Option<String> {
     let names: Vec<String> =
         finding.program.outputs.iter().map(|id| format!("&v{}", id.0)).collect();
     text += &format!("    run(&engine, &[{}])?;\n", names.join(", "));
-    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
-    for (expected, id) in expected.iter().zip(&finding.program.outputs) {
-        text += &comparison(expected, id.0);
-    }
-    Some(text + "    Ok(())\n}\n" + RUN)
+    let expected = expectation(&finding.program).unwrap_or_default();
+    let comparisons = expected.iter().zip(&finding.program.outputs);
+    let comparisons: String =
+        comparisons.map(|(expected, id)| comparison(expected, id.0)).collect();
+    let helper = if comparisons.contains(" = number(") { NUMBER } else { "" };
+    Some(text + &comparisons + "    Ok(())\n}\n" + RUN + helper)
 }
 
 /// Text of a helper that computes whole plans, as backends do, also tensors that `realize` would
@@ -54,23 +56,63 @@ fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
 }
 ";
 
-/// Compares the elements of one output that are known to the bit; the others become comments.
+/// Text of a helper that reads an element of a tensor of floats.
+const NUMBER: &str = "
+fn number(tensor: &Tensor, bytes: &[u8], index: usize) -> f64 {
+    let size = tensor.dtype().size_bytes();
+    let bytes = bytes[index * size..][..size].iter().rev();
+    let bits = bytes.fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+    let element = gradiff::graph::Constant::from_bits(tensor.dtype(), bits);
+    element.to_float().expect(\"a float\")
+}
+";
+
+/// Compares the elements of one output: bits, numbers within a bound, and NaN. Those that are
+/// unspecified become comments.
 fn comparison(expected: &Expected, value: u32) -> String {
     let size = expected.dtype.size_bytes();
-    let mut text = format!("    let found = v{value}.to_bytes()?;\n");
-    text += "    let expected: &[(usize, u64)] = &[\n";
+    let (mut exact, mut balls, mut nans) = (String::new(), String::new(), Vec::new());
     for (index, element) in expected.elements().enumerate() {
         let words = element.describe(expected.dtype);
+        let ball = |center: f64, low: f64, radius: f64, sign: Option<bool>| {
+            format!("        ({index}, {center:?}, {low:?}, {radius:?}, {sign:?}), // {words}\n")
+        };
         match element {
-            Element::Exact(bits) => text += &format!("        ({index}, {bits:#x}), // {words}\n"),
-            _ => text += &format!("        // {index}: {words}\n"),
+            Element::Exact(bits) => exact += &format!("        ({index}, {bits:#x}), // {words}\n"),
+            Element::Unspecified(_) => exact += &format!("        // {index}: {words}\n"),
+            Element::Zero => balls += &ball(0.0, 0.0, 0.0, None),
+            Element::Ball { center, low, radius, zero_sign } => {
+                balls += &ball(center, low, radius, zero_sign);
+            }
+            Element::Nan => nans.push(index),
         }
     }
-    text + &format!(
-        "    ];\n    for (index, bits) in expected {{\n        let found = \
+    let mut text = format!(
+        "    let found = v{value}.to_bytes()?;\n    let expected: &[(usize, u64)] = \
+         &[\n{exact}    ];\n    for (index, bits) in expected {{\n        let found = \
          &found[index * {size}..][..{size}];\n        assert_eq!(found, \
          &bits.to_le_bytes()[..{size}], \"element {{index}} of v{value}\");\n    }}\n"
-    )
+    );
+    let read = format!("        let number = number(&v{value}, &found, ");
+    let message_inside = format!("\"element {{index}} of v{value} is {{number}}\");\n");
+    let message = format!("{message_inside}    }}\n");
+    if !balls.is_empty() {
+        text += &format!(
+            "    // Index, center and its low part, radius, the sign of a zero.\n    let balls: \
+             &[(usize, f64, f64, f64, Option<bool>)] = &[\n{balls}    ];\n    for (index, \
+             center, low, radius, sign) in balls {{\n{read}*index);\n        let has_sign = \
+             sign.is_none_or(|sign| number.is_sign_negative() == sign);\n        \
+             assert!(number != 0.0 || has_sign, {message_inside}        \
+             assert!(((number - center) - low).abs() <= *radius, {message}"
+        );
+    }
+    if !nans.is_empty() {
+        text += &format!(
+            "    for index in {nans:?} {{\n{read}index);\n        assert!(number.is_nan(), \
+             {message}"
+        );
+    }
+    text
 }
 
 fn expression(statement: &Statement, types: &[TensorType]) -> String {
@@ -423,6 +465,7 @@ mod tests {
         for (backend, part) in [
             ("interp/unfused", "schedule.fuse = false;"),
             ("jit/strict", "mode = gradiff::rewrite::Mode::Strict;"),
+            ("jit/fast", "mode = gradiff::rewrite::Mode::Fast;"),
             ("c/opts", "Strategy::Drawn { seed: 0, limit: 5 };"),
             ("interp/groups", "target = gradiff::graph::Target::of(\"groups\");"),
             ("jit/small", "target.thresholds = gradiff::graph::target::Thresholds::SMALL;"),
@@ -430,6 +473,25 @@ mod tests {
         ] {
             assert!(text(backend).is_some_and(|text| text.contains(part)), "{backend}: {part}");
         }
+    }
+
+    #[test]
+    fn elements_are_compared_by_bits_or_bounds() {
+        let text = of("a = input f32[3] [1.0, nan, 0.0]\nb = sin a\noutput b\n", "interp");
+        let text = text.expect("a test");
+        let ball = text.lines().find(|line| line.trim_start().starts_with("(0, 0.84147"));
+        assert!(ball.is_some_and(|line| line.contains(" within ")), "{text}");
+        assert!(text.contains("assert!(((number - center) - low).abs() <= *radius, "), "{text}");
+        let nan = "for index in [1] {\n        let number = number(&v1, &found, index);\n        \
+                   assert!(number.is_nan(), \"element {index} of v1 is {number}\");\n";
+        assert!(text.contains(nan) && text.contains("\nfn number("), "{text}");
+        // Zeros of either sign.
+        let text = of("a = input f32[1] [1.0]\nb = sub a a\noutput b\n", "interp");
+        assert!(text.is_some_and(|text| text.contains("(0, 0.0, 0.0, 0.0, None), // zero")));
+        let text = of("a = input i32[1] [7]\nb = neg a\noutput b\n", "interp");
+        assert!(text.is_some_and(|text| {
+            text.contains("(0, 0xfffffff9), // ") && !text.contains("number(")
+        }));
     }
 
     #[test]

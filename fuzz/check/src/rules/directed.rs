@@ -5,6 +5,7 @@ use gradiff::rewrite::Rule;
 use gradiff_corpus::{Expr, ExprCase, ExprUnary, Var};
 use gradiff_rules::instance;
 
+use crate::random::Random;
 use crate::rules::sabotage::{Subject, legalizes};
 
 use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U32, U64};
@@ -20,13 +21,13 @@ const REDUCED_FLOATS: [DType; 8] = [F32, F64, F32, F16, F64, F32, F32, I32];
 /// A node that the rule's left side matches, as an expression if it can be written as one; the
 /// dtypes that the rule is for take turns. `row` is the row in the tables: dtypes that the rule has
 /// and the row has not take every second turn.
-pub fn directed(rule: &Rule, row: &Rule, number: u64, state: &mut u64) -> Option<Subject> {
-    let mut dice = |count: u64| {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed >> 32) * count) >> 32
-    };
+pub(crate) fn directed(
+    rule: &Rule,
+    row: &Rule,
+    number: u64,
+    random: &mut Random,
+) -> Option<Subject> {
+    let mut dice = |count: u64| ((random.bits() >> 32) * count) >> 32;
     let is_new = |dtype: &DType| rule.types.has(*dtype) && !row.types.has(*dtype);
     let new: Vec<DType> = DTYPES.into_iter().filter(is_new).collect();
     let is_shared = !new.is_empty();

@@ -15,6 +15,7 @@ use gradiff_corpus::Case;
 use gradiff_rules::mutate::Mutant;
 
 use crate::blame::culprit::short;
+use crate::random::Random;
 use crate::rules::directed::directed;
 use crate::rules::sabotage::{Harness, Subject, contracted, legalizes, outcome};
 
@@ -146,7 +147,7 @@ pub struct Differences {
 type Candidate = (Subject, UOp, String);
 
 /// The answer to whether a form distinguishes a mutant from its row.
-pub enum Told {
+pub enum Distinction {
     /// A subject, and its form with the mutant.
     By(Box<Form>, String),
     /// No form: of so many subjects, the mutant alone rewrites this many differently from the row
@@ -164,15 +165,15 @@ impl Differences {
     /// Starts with the row of this name and `count` subjects; `None` if there is no such row.
     pub fn new(rule: &str, harness: &Harness<'_>, count: u64) -> Option<Differences> {
         let row = gradiff::rewrite::rules::rows().into_iter().find(|row| row.name == rule)?;
-        let mut state = 1;
-        let drawn = (0..count).filter_map(|number| directed(&row, &row, number, &mut state));
+        let mut random = Random::new(1);
+        let drawn = (0..count).filter_map(|number| directed(&row, &row, number, &mut random));
         let expressions = (0..count / 4).map(|number| Subject::Expr((harness.expression)(number)));
         let subjects = with_forms(rule, drawn.chain(expressions));
         Some(Differences { row, subjects, count, pool: None, found: Vec::new() })
     }
 
     /// The smallest subject to which the mutant gives another form, and that form.
-    pub fn of(&mut self, mutant: &Mutant) -> Told {
+    pub fn of(&mut self, mutant: &Mutant) -> Distinction {
         let search = || match self.found.iter().find(|form| form.check().is_err()) {
             Some(form) => Some((form.clone(), form.now())),
             None => self.first(&self.subjects),
@@ -190,11 +191,11 @@ impl Differences {
                 (changed, count, different.len())
             }
         };
-        let Some((form, now)) = changed else { return Told::Never(drawn, different) };
+        let Some((form, now)) = changed else { return Distinction::Never(drawn, different) };
         if !self.found.iter().any(|known| known.to_string() == form.to_string()) {
             self.found.push(form.clone());
         }
-        Told::By(Box::new(form), now)
+        Distinction::By(Box::new(form), now)
     }
 
     /// The first of these whose form differs now, with that form.
@@ -223,18 +224,19 @@ impl Differences {
         let (Some(by_row), Some(by_mutant)) = (alone(&row), alone(&mutant.rule)) else {
             return (0, Vec::new());
         };
-        let draw = |rule: &Rule, count: u64, mut state: u64| {
-            let subject = move |number| directed(rule, &row, number, &mut state);
+        let draw = |rule: &Rule, count: u64, mut random: Random| {
+            let subject = move |number| directed(rule, &row, number, &mut random);
             let with_result = |subject: Subject| {
                 let result = by_row(&graph_of(&subject)?)?;
                 Some((subject, result))
             };
             (0..count).filter_map(subject).filter_map(with_result).collect::<Vec<_>>()
         };
-        let pool = self.pool.get_or_insert_with(|| draw(&row, POOL * self.count, 3));
+        let pool = self.pool.get_or_insert_with(|| draw(&row, POOL * self.count, Random::new(3)));
         // The mutant's left side may match nodes that the row does not match.
         let matches_more = ["lhs", "types", "given"].contains(&mutant.field);
-        let matched = draw(&mutant.rule, if matches_more { POOL * self.count } else { 0 }, 5);
+        let count = if matches_more { POOL * self.count } else { 0 };
+        let matched = draw(&mutant.rule, count, Random::new(5));
         let differs = |(subject, result): &&(Subject, UOp)| {
             graph_of(subject).and_then(|graph| by_mutant(&graph)).is_none_or(|new| new != *result)
         };

@@ -12,10 +12,11 @@ use gradiff::rewrite::{
 };
 use gradiff_corpus::{Case, CaseFile, Expect, ExprCase, Program};
 use gradiff_rules::mutate::Mutant;
-use gradiff_rules::witness::{Hint, stray, trap, witness};
+use gradiff_rules::witness::{Hint, finite_witness, stray, trap, witness};
 
 use crate::blame::culprit::{self, Culprit};
-pub use crate::rules::directed::directed;
+use crate::random::Random;
+use crate::rules::directed::directed;
 use crate::rules::forms::{self, Form, graph_of};
 
 /// Number of rule applications from which on rewriting one of these small graphs counts as endless.
@@ -227,9 +228,9 @@ impl<'a> Harness<'a> {
         };
         let named = || self.files.iter().filter(|file| round == 0 && is_named(file));
         let unnamed = || self.files.iter().filter(|file| !is_named(file) && is_due(file));
-        let mut state = seed;
+        let mut random = Random::new(seed);
         let drawn =
-            (0..counts.directed).filter_map(|number| directed(rule, row, number, &mut state));
+            (0..counts.directed).filter_map(|number| directed(rule, row, number, &mut random));
         let expression = |number| Subject::Expr((self.expression)(seed.wrapping_add(number)));
         let program = |number| Subject::Program((self.program)(seed.wrapping_add(number)));
         // A wrong result says more than another form, so it is searched first.
@@ -305,7 +306,7 @@ fn killed_by_form(form: &Form) -> Option<Death> {
 /// Returns whether the rule applies in some mode when [`examine`] rewrites the graph; true if that
 /// panics.
 fn fires(rule: &Rule, graph: &UOp) -> bool {
-    let is_applied = |(mode, _): &(Mode, Claim)| {
+    let is_applied = |(mode, _): &(Mode, Witness)| {
         let mut trace = Trace::default();
         let [_, last, ..] = outcome(graph, *mode, &mut trace);
         rewritten(&last, &contract(), *mode, None, &mut trace);
@@ -341,11 +342,16 @@ pub fn judge(subject: &Subject) -> Result<(), String> {
     }
 }
 
-/// The modes, each with the claim that it is judged by: strict first, since the results of the
-/// others often equal its result. Fast mode assumes finite floats; only graphs of floats are judged
-/// in it.
-const MODES: [(Mode, Claim); 3] =
-    [(Mode::Strict, Claim::Bits), (Mode::Default, Claim::Ulp(8)), (Mode::Fast, Claim::Ulp(8))];
+/// Finds a point at which a rewritten graph is wrong, in words.
+type Witness = fn(&UOp, &UOp) -> Option<String>;
+
+/// The modes, each with its judgement: strict first, since the results of the others often equal
+/// its result. Fast mode assumes finite floats; only graphs of floats are judged in it.
+const MODES: [(Mode, Witness); 3] = [
+    (Mode::Strict, |before, after| witness(before, after, Claim::Bits, &Hint::new())),
+    (Mode::Default, |before, after| witness(before, after, Claim::Ulp(8), &Hint::new())),
+    (Mode::Fast, |before, after| finite_witness(before, after, Claim::Ulp(8), &Hint::new())),
+];
 
 fn rewritten(
     graph: &UOp,
@@ -417,7 +423,7 @@ fn illegal(before: &UOp, after: &UOp) -> Option<(UOp, String)> {
 /// Checks that rewriting a graph in one mode ends, keeps the value by its claim, has bounds that
 /// hold, and changes nothing when it is repeated, that devices support a legal result,
 /// and that strict mode has no product that its sum may leave unrounded.
-fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
+fn examine(graph: &UOp, (mode, find): (Mode, Witness)) -> Result<(), String> {
     let text = || culprit::short(graph);
     let mut trace = Trace::default();
     let [simple, last, legal, direct] = outcome(graph, mode, &mut trace);
@@ -438,7 +444,7 @@ fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
     let mut results = vec![&simple, &last, &contracted, &legal, &direct];
     results.dedup();
     for after in results.into_iter().filter(|after| *after != graph) {
-        if let Some(words) = witness(graph, after, claim, &Hint::new()) {
+        if let Some(words) = find(graph, after) {
             return Err(format!("{} became {}: {words}", text(), culprit::short(after)));
         }
     }
@@ -497,26 +503,26 @@ fn blame(subject: &Subject) -> Option<Culprit> {
             on("interp").or_else(|| on("interp/strict"))?.rule
         }
         Subject::Graph(graph) => {
-            let is_wrong = |mode: &&(Mode, Claim)| {
+            let is_wrong = |mode: &&(Mode, Witness)| {
                 !matches!(crate::catch(|| examine(graph, **mode)), Ok(Ok(())))
             };
-            let (mode, claim) = *MODES.iter().find(is_wrong)?;
+            let (mode, find) = *MODES.iter().find(is_wrong)?;
             let (symbolic, late, contract) = (symbolic(), late(), contract());
             if has_reduction(graph) {
                 let run = |fuel, trace: &mut Trace| collapsed(graph, mode, fuel, trace);
-                return in_pass(graph, &run, "collapse", claim);
+                return in_pass(graph, &run, "collapse", find);
             }
             let first = |fuel, trace: &mut Trace| rewritten(graph, &symbolic, mode, fuel, trace);
-            let culprit = in_pass(graph, &first, "symbolic", claim).or_else(|| {
+            let culprit = in_pass(graph, &first, "symbolic", find).or_else(|| {
                 let simple = crate::catch(|| first(None, &mut Trace::default())).ok()?;
                 let last = |fuel, trace: &mut Trace| rewritten(&simple, &late, mode, fuel, trace);
-                in_pass(graph, &last, "late", claim).or_else(|| {
+                in_pass(graph, &last, "late", find).or_else(|| {
                     let last = crate::catch(|| last(None, &mut Trace::default())).ok()?;
                     let contracted =
                         |fuel, trace: &mut Trace| rewritten(&last, &contract, mode, fuel, trace);
                     let run = |fuel, trace: &mut Trace| legal(&last, mode, fuel, trace);
-                    let culprit = in_pass(graph, &contracted, "contract", claim);
-                    culprit.or_else(|| in_pass(graph, &run, "legal", claim)).or_else(|| {
+                    let culprit = in_pass(graph, &contracted, "contract", find);
+                    culprit.or_else(|| in_pass(graph, &run, "legal", find)).or_else(|| {
                         let mut trace = Trace::with_steps();
                         contracted(None, &mut trace);
                         let steps = trace.steps.filter(|_| mode == Mode::Strict)?;
@@ -528,7 +534,7 @@ fn blame(subject: &Subject) -> Option<Culprit> {
             });
             culprit.or_else(|| {
                 let direct = |fuel, trace: &mut Trace| legal(graph, mode, fuel, trace);
-                in_pass(graph, &direct, "legal", claim).or_else(|| {
+                in_pass(graph, &direct, "legal", find).or_else(|| {
                     let mut trace = Trace::with_steps();
                     let after = direct(None, &mut trace);
                     let (node, words) = illegal(graph, &after)?;
@@ -546,12 +552,12 @@ fn in_pass(
     graph: &UOp,
     rewrite: &dyn Fn(Option<u64>, &mut Trace) -> UOp,
     pass: &str,
-    claim: Claim,
+    find: Witness,
 ) -> Option<Culprit> {
     let with_pass = |culprit: Culprit| Culprit { pass: pass.to_string(), ..culprit };
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
         let after = crate::catch(|| rewrite(fuel, trace))?;
-        witness(graph, &after, claim, &Hint::new()).map_or(Ok(()), Err)
+        find(graph, &after).map_or(Ok(()), Err)
     };
     let mut trace = Trace::with_steps();
     let whole = crate::catch(|| rewrite(None, &mut trace));
@@ -652,10 +658,10 @@ mod tests {
 
     #[test]
     fn unchanged_rows_pass_the_checks_of_mutants() {
-        let mut state = 7;
+        let mut random = Random::new(7);
         for rule in gradiff::rewrite::rules::rows() {
             for number in 0..24 {
-                let Some(subject) = directed(&rule, &rule, number, &mut state) else { continue };
+                let Some(subject) = directed(&rule, &rule, number, &mut random) else { continue };
                 let judged = judge(&subject);
                 assert!(judged.is_ok(), "{}: {subject}: {judged:?}", rule.name);
             }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use gradiff::graph::DType;
 use gradiff::render::LANGUAGES;
-use gradiff_check::{Backend, Crate, Sequences, Stage};
+use gradiff_check::{Backend, Crate, Sequences, Stage, testing};
 use gradiff_corpus::{Case, ExprCase, Program, ViewOps};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 use gradiff_skip::{of_backend, or_skip};
@@ -123,30 +123,25 @@ impl Checks {
         }
         let first = case_seed(self.seed, self.rounds);
         verdict.check(&format!("calls:{}", self.rounds), || {
-            gradiff_check::check_calls(first, CALLS).map_err(|detail| {
-                let crate_name = gradiff_check::crate_of_calls(&detail);
+            testing::check_calls(first, CALLS).map_err(|detail| {
+                let crate_name = testing::crate_of_calls(&detail);
                 Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
             })
         });
         verdict.check(&format!("sweep:{}", self.rounds), || {
-            gradiff_check::check_damaged(self.seed.wrapping_add(self.rounds), SWEEP).map_err(
-                |detail| {
-                    let crate_name = gradiff_check::crate_of_calls(&detail);
-                    Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
-                },
-            )
+            testing::check_damaged(self.seed.wrapping_add(self.rounds), SWEEP).map_err(|detail| {
+                let crate_name = testing::crate_of_calls(&detail);
+                Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
+            })
         });
         verdict.check(&format!("large:{}", self.rounds), || {
-            gradiff_check::check_large(self.seed.wrapping_add(self.rounds), LARGE).map_err(
-                |detail| {
-                    let crate_name = gradiff_check::crate_of_calls(&detail);
-                    Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
-                },
-            )
+            testing::check_large(self.seed.wrapping_add(self.rounds), LARGE).map_err(|detail| {
+                let crate_name = testing::crate_of_calls(&detail);
+                Failure { detail, subject: Subject::Crate(crate_name, Stage::Calls) }
+            })
         });
         verdict.check(&format!("small:{}", self.rounds), || {
-            let programs =
-                gradiff_check::small_programs(self.seed.wrapping_add(self.rounds), SMALL);
+            let programs = testing::small_programs(self.seed.wrapping_add(self.rounds), SMALL);
             let direct = &self.direct[..self.direct.len().min(1)];
             programs.iter().try_for_each(|program| agrees(program, direct, None))
         });
@@ -160,7 +155,7 @@ impl Checks {
 
     /// Checks drawn kernels of one device.
     fn drawn_kernels(&self, device: &str, seed: u64, count: u64) -> Result<(), String> {
-        let skipped = gradiff_check::check_kernels(device, seed, count)?;
+        let skipped = testing::check_kernels(device, seed, count)?;
         self.skipped.set(self.skipped.get() + skipped);
         Ok(())
     }
@@ -173,7 +168,7 @@ impl Checks {
             devices.get(at).copied()
         };
         let failure = |detail: String| {
-            let crate_name = gradiff_check::crate_of_kernels(&detail);
+            let crate_name = testing::crate_of_kernels(&detail);
             Failure { detail, subject: Subject::Crate(crate_name, Stage::Drawn) }
         };
         if let Some(device) = turn(direct, self.rounds) {
@@ -190,9 +185,9 @@ impl Checks {
                 // Visits of a device take every other case, alternately.
                 let visit = self.rounds / COMPILED_EVERY / compiled.len().max(1) as u64;
                 let first = self.seed.wrapping_add(visit) % OPS_EVERY;
-                let count = gradiff_check::count_of_cases(device);
+                let count = testing::count_of_cases(device);
                 let numbers: Vec<u64> = (first..count).step_by(OPS_EVERY as usize).collect();
-                gradiff_check::check_cases(device, seed, &numbers).map_err(failure)
+                testing::check_cases(device, seed, &numbers).map_err(failure)
             });
         }
         let number = self.seed.wrapping_add(self.rounds / 2);
@@ -202,13 +197,13 @@ impl Checks {
             verdict.check(&format!("ops:{device}:{}", self.rounds), || {
                 // Every number has its turn; the first one depends on the seed.
                 let number = self.seed.wrapping_add(self.rounds / 2 / count);
-                gradiff_check::check_cases(device, seed, &[number]).map_err(failure)
+                testing::check_cases(device, seed, &[number]).map_err(failure)
             });
         } else {
             let language = &LANGUAGES[number as usize % LANGUAGES.len()];
             let dtype = DTYPES[number as usize % DTYPES.len()];
             verdict.check(&format!("texts:{}:{}", language.name, self.rounds), || {
-                gradiff_check::check_texts(language.name, dtype).map_err(failure)
+                testing::check_texts(language.name, dtype).map_err(failure)
             });
         }
     }
@@ -228,11 +223,11 @@ impl Checks {
             |stage: Stage, crate_name: Crate| println!("BEGAN\tcrate={crate_name}\tstage={stage}");
         // What most stages rely on comes first, since a stage that dies in it is not to blame.
         print(Stage::Calls, Crate::Runtime);
-        if gradiff_check::check_runtime().is_err() {
+        if testing::check_runtime().is_err() {
             return;
         }
         print(Stage::Fold, Crate::Graph);
-        if let Some(suspect) = gradiff_check::suspect("") {
+        if let Some(suspect) = testing::suspect("") {
             return print(suspect.stage, suspect.crate_name);
         }
         print(Stage::Movements, Crate::View);
@@ -406,8 +401,8 @@ fn crate_of_target(problem: &str) -> (Crate, Stage) {
 
 /// Checks kernel trees that follow from the seed.
 pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Failure> {
-    gradiff_check::check_trees(seed, count).map_err(|detail| {
-        let subject = match detail.starts_with(gradiff_check::SUMS_PREFIX) {
+    testing::check_trees(seed, count).map_err(|detail| {
+        let subject = match detail.starts_with(testing::SUMS_PREFIX) {
             true => Subject::Crate(Crate::Rewrite, Stage::Rules),
             false => Subject::Crate(Crate::Kernel, Stage::Drawn),
         };
@@ -421,10 +416,10 @@ fn kernel_devices(devices: &str) -> [Vec<&'static str>; 2] {
         let word = if matches!(*device, "interp" | "jit" | "c") { device } else { &"text" };
         devices.split(',').any(|chosen| chosen == *word)
     };
-    let has_compiler = |device: &&str| gradiff_check::check_kernels(device, 0, 0).is_ok();
-    let compiled = gradiff_check::COMPILED.into_iter().filter(is_chosen);
+    let has_compiler = |device: &&str| testing::check_kernels(device, 0, 0).is_ok();
+    let compiled = testing::COMPILED.into_iter().filter(is_chosen);
     [
-        gradiff_check::DIRECT.into_iter().filter(is_chosen).collect(),
+        testing::DIRECT.into_iter().filter(is_chosen).collect(),
         compiled.filter(has_compiler).collect(),
     ]
 }

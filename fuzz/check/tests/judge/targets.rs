@@ -5,7 +5,7 @@ use gradiff::graph::AxisKind;
 use gradiff::graph::text::{parse_linears, parse_text};
 use gradiff::graph::verify::verify_linear;
 use gradiff::render::{Code, LANGUAGES, Language};
-use gradiff_check::{Form, Shown};
+use gradiff_check::{Form, Shown, testing};
 use gradiff_corpus::{Case, Program};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -29,9 +29,9 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
     for kernel in parse_linears(&uops).map_err(|error| format!("{error} in\n{uops}"))? {
         let name = &kernel.name;
         if number.is_multiple_of(TEXTS_ONE_IN) {
-            gradiff_check::check_text(&kernel)?;
+            testing::check_text(&kernel)?;
         }
-        gradiff_check::check_estimates(&kernel)?;
+        testing::check_estimates(&kernel)?;
         let text = kernel.to_string();
         let is_same = uops.contains(text.trim_end());
         is_same.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;

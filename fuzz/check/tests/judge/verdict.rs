@@ -129,7 +129,7 @@ impl Failure {
     /// The end of the line, which says what is blamed.
     fn blamed(&self) -> Option<String> {
         // A panic or a wrong fold names its crate, whatever was checked.
-        if let Some(suspect) = gradiff_check::suspect(&self.detail) {
+        if let Some(suspect) = gradiff_check::testing::suspect(&self.detail) {
             return Some(format!("\tcrate={}\tstage={}", suspect.crate_name, suspect.stage));
         }
         let blame = match &self.subject {

@@ -84,11 +84,12 @@ fn folder(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     Ok(target_folder(&root()?).join("faults").join(catalogue.folder()))
 }
 
-/// Locks the folder, so that one process at a time writes the copy, until the file is dropped.
+/// Locks the folders of all copies, so that one process at a time writes one and builds it, until
+/// the file is dropped: cargo puts the binaries of all of them in one place.
 fn locked(folder: &Path) -> Result<fs::File, Failure> {
     let open = || {
         fs::create_dir_all(folder)?;
-        let file = fs::File::create(folder.join("lock"))?;
+        let file = fs::File::create(folder.with_file_name("lock"))?;
         file.lock()?;
         Ok(file)
     };
@@ -309,4 +310,20 @@ fn executable(output: &Output) -> Option<PathBuf> {
 fn failed_at(path: &Path) -> impl Fn(io::Error) -> Failure {
     let path = path.display().to_string();
     move |error| Failure::Internal(format!("{path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_not_built_while_another_one_is() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let lock = locked(&folder.path().join("own")).expect("a lock");
+        let taken = fs::File::open(folder.path().join("lock")).expect("it is there");
+        assert!(taken.try_lock().is_err());
+        drop(lock);
+        locked(&folder.path().join("given")).expect("a lock");
+        assert!(taken.try_lock().is_ok());
+    }
 }

@@ -67,7 +67,7 @@ impl<C: Choices> Builder<'_, C> {
                 continue;
             }
             let shape = self.shape_of_labels(&mut labels);
-            let kind = self.factor_dtype_beside(dtype)?;
+            let kind = self.factor_dtype_for(dtype)?;
             if !self.has_room(added.len() + 2) || self.limit < shapes::count(&shape) {
                 return None;
             }

@@ -92,7 +92,7 @@ impl<C: Choices> Builder<'_, C> {
         let outer = &rows[..rows.len().saturating_sub(1)];
         let [count, columns] = [3, 8].map(|limit| 1 + self.choices.below(limit) as usize);
         let factor = [&[count][..], outer, &[*terms, columns]].concat();
-        let second = self.factor_dtype_beside(dtype)?;
+        let second = self.factor_dtype_for(dtype)?;
         let is_long = PRODUCTS < count * shapes::count(&shape) * columns;
         if is_long || self.limit < shapes::count(&factor) {
             return None;

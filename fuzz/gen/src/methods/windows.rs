@@ -52,7 +52,7 @@ impl<C: Choices> Builder<'_, C> {
         if self.limit < shapes::count(&other) {
             other = vec![*k];
         }
-        let second = self.factor_dtype_beside(dtype)?;
+        let second = self.factor_dtype_for(dtype)?;
         let y = self.fresh(second, other);
         self.push_products(method, x, y, *k, Vec::new(), false)
     }
@@ -191,7 +191,7 @@ impl<C: Choices> Builder<'_, C> {
         if is_transposed {
             args.push(Arg::Ints(self.numbers_of_windows(rank, 0, 2)));
         }
-        let second = self.factor_dtype_beside(image_type.dtype)?;
+        let second = self.factor_dtype_for(image_type.dtype)?;
         let count = weight[1..].iter().product::<usize>().max(1);
         let terms = match is_transposed {
             true => count / weight[1].max(1) * image_type.shape[1].max(1),
@@ -218,7 +218,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// Draws the dtype of a second factor, mostly that of the first one; bool has no products, but
     /// is promoted.
-    pub(super) fn factor_dtype_beside(&mut self, dtype: DType) -> Option<DType> {
+    pub(super) fn factor_dtype_for(&mut self, dtype: DType) -> Option<DType> {
         let is_same = dtype != DType::Bool && !self.choices.one_in(4);
         let second = if is_same { dtype } else { self.dtype() };
         (promote(dtype, second) != DType::Bool).then_some(second)

@@ -11,7 +11,7 @@ use super::encode::{Encoder, Overflow, Type};
 use super::induction::{self, Iterations};
 use super::number::Theory;
 use super::statics::{bitcasts, is_index, is_of_one_size, never};
-use super::typing::{Kind, Typing};
+use super::typing::{FLOATS, INTS, Kind, Typing};
 use super::{Obligation, Unsupported, parsed};
 
 /// The answer of a solver to one query.
@@ -36,11 +36,6 @@ pub(super) enum Finding {
     /// The solver found values for which the sides differ.
     Sat { types: Vec<Option<Type>>, values: String, label: String },
 }
-
-/// All integer types.
-const INTS: [DType; 8] =
-    [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64];
-const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// Types of all classes of a rule.
 pub(super) type Types = Vec<Option<Type>>;

@@ -40,6 +40,18 @@ pub(super) enum Type {
     Void,
 }
 
+impl Type {
+    /// The dtype; `None` if it may have any width. That of nodes without a value is void.
+    pub(super) fn dtype(self) -> Option<DType> {
+        match self {
+            Type::Int(dtype) | Type::Float(dtype) | Type::Raw(dtype) => Some(dtype),
+            Type::Bool => Some(DType::Bool),
+            Type::Void => Some(DType::Void),
+            Type::Any { .. } => None,
+        }
+    }
+}
+
 /// A node in SMT-LIB.
 #[derive(Clone, Debug)]
 pub(super) enum Value {

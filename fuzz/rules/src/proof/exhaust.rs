@@ -12,9 +12,9 @@ use gradiff_rewrite::syntax::{ParsedRule, Pattern, Question, is_constant_name};
 use gradiff_rewrite::{Rule, RuleSet};
 
 use super::encode::Type;
-use super::instance::{self, dtype_of};
-use super::judge::{has_special, is_near};
-use super::typing::{Kind, Typing};
+use super::instance;
+use super::judge::{has_special, is_within_ulps};
+use super::typing::{FLOATS, INTS, Kind, Typing};
 use super::{parsed, reductions, statics};
 use crate::claim::is_as_claimed;
 use crate::leaves;
@@ -113,14 +113,10 @@ fn loaded(row: &Rule) -> Option<(ParsedRule, RuleSet)> {
 /// For each name, the nodes that it is tried with.
 type Lists = Vec<(usize, Vec<UOp>)>;
 
-const ALL_INTS: [DType; 8] =
-    [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64];
-const ALL_FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
-
 /// The dtypes that a rule is tried with: 8-bit integers, or all where it casts.
 fn typings(rule: &ParsedRule, typing: &Typing) -> Vec<Vec<Option<Type>>> {
     let asks_width = (0..rule.name_count()).any(|slot| parsed::asks(rule, Question::Bits, slot));
-    let ints: &[DType] = if has_cast(&rule.lhs) || asks_width { &ALL_INTS } else { &ALL_INTS[..2] };
+    let ints: &[DType] = if has_cast(&rule.lhs) || asks_width { &INTS } else { &INTS[..2] };
     let mut found = Vec::new();
     for kinds in typing.assignments() {
         let mut partial: Vec<Vec<Option<Type>>> = vec![Vec::new()];
@@ -128,7 +124,7 @@ fn typings(rule: &ParsedRule, typing: &Typing) -> Vec<Vec<Option<Type>>> {
             let choices: Vec<Option<Type>> = match kind {
                 None => vec![None],
                 Some(Kind::Int) => ints.iter().map(|dtype| Some(Type::Int(*dtype))).collect(),
-                Some(Kind::Float) => ALL_FLOATS.map(|dtype| Some(Type::Float(dtype))).to_vec(),
+                Some(Kind::Float) => FLOATS.map(|dtype| Some(Type::Float(dtype))).to_vec(),
                 Some(Kind::Bool) => vec![Some(Type::Bool)],
                 Some(Kind::Void) => vec![Some(Type::Void)],
             };
@@ -169,7 +165,7 @@ fn is_deep(rule: &ParsedRule) -> bool {
 fn domains(rule: &ParsedRule, typing: &Typing, types: &[Option<Type>]) -> Vec<Lists> {
     if let Pattern::Any(slot) = rule.lhs {
         let dtypes = [DType::Bool, DType::I8, DType::U8, DType::F16, DType::F32];
-        let wanted = typing.of_slot(slot).and_then(|class| dtype_of(types[class]));
+        let wanted = typing.of_slot(slot).and_then(|class| types[class]?.dtype());
         let nodes = dtypes.into_iter().filter(|dtype| Some(*dtype) == wanted);
         return vec![vec![(slot, nodes.flat_map(instance::any_node).collect())]];
     }
@@ -179,7 +175,7 @@ fn domains(rule: &ParsedRule, typing: &Typing, types: &[Option<Type>]) -> Vec<Li
     within_names(&rule.lhs, &mut inner);
     for slot in bound.filter(|slot| !inner.contains(slot)) {
         let name = rule.name(slot);
-        let Some(dtype) = typing.of_slot(slot).and_then(|class| dtype_of(types[class])) else {
+        let Some(dtype) = typing.of_slot(slot).and_then(|class| types[class]?.dtype()) else {
             return Vec::new();
         };
         let nodes = match role(&rule.lhs, slot) {
@@ -284,7 +280,8 @@ impl Domain<'_> {
                 let (expected, result) = (before.value(), after.value());
                 found.points += 1;
                 let is_special = || has_special(&before.tape);
-                let is_near = |count, x, y| is_near(&before.tape, left.dtype(), count, (x, y));
+                let is_near =
+                    |count, x, y| is_within_ulps(&before.tape, left.dtype(), count, (x, y));
                 if !is_as_claimed(self.rule.row.claim, expected, result, &is_special, &is_near) {
                     let results = [expected.to_string(), result.to_string()];
                     return Err(self.counter_example(left, right, nodes, &free, &point, results));

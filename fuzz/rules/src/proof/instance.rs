@@ -255,7 +255,7 @@ pub(super) fn build(
     nodes: &[(usize, &UOp)],
     next: &mut usize,
 ) -> Option<UOp> {
-    let dtype = dtype_of(types[typing.node(*next)])?;
+    let dtype = types[typing.node(*next)]?.dtype()?;
     *next += 1;
     match pattern {
         Pattern::Any(slot) | Pattern::Constant(slot) => {
@@ -275,15 +275,5 @@ pub(super) fn build(
             Some(UOp::new(*op, dtype, built, Arg::None))
         }
         Pattern::Reduce(..) | Pattern::Value(_) | Pattern::Computed(_) => None,
-    }
-}
-
-/// The dtype of a class; void for nodes without a value.
-pub(super) fn dtype_of(kind: Option<Type>) -> Option<DType> {
-    match kind? {
-        Type::Int(dtype) | Type::Float(dtype) | Type::Raw(dtype) => Some(dtype),
-        Type::Bool => Some(DType::Bool),
-        Type::Void => Some(DType::Void),
-        Type::Any { .. } => None,
     }
 }

@@ -36,7 +36,12 @@ fn exact(tape: &Tape) -> Option<(f64, f64)> {
 
 /// Returns whether `after` is within `count` units in the last place of the exact result, or of the
 /// left side's, which is itself rounded, if the exact one cannot be computed.
-pub(super) fn is_near(left: &Tape, dtype: DType, count: u32, (before, after): (f64, f64)) -> bool {
+pub(super) fn is_within_ulps(
+    left: &Tape,
+    dtype: DType,
+    count: u32,
+    (before, after): (f64, f64),
+) -> bool {
     let Some((exact, magnitude)) = exact(left) else {
         let allowed = || f64::from(count + 1) * unit(dtype, before);
         return before == after

@@ -156,7 +156,7 @@ fn replayed(
     let slot_of = |name: &str| slots.clone().find(|slot| parsed.name(*slot) == name);
     let dtype_of = |name: &str| {
         let class = typing.of_slot(slot_of(name)?)?;
-        instance::dtype_of(types[class])
+        types[class]?.dtype()
     };
     let node = |(name, value): (String, Constant)| {
         let slot = slot_of(&name)?;

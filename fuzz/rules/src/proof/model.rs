@@ -69,12 +69,12 @@ fn list(items: &[Item], dtype: DType) -> Option<Constant> {
     match words.as_slice() {
         ["-", number] => Some(Constant::int(dtype, -number.parse::<i128>().ok()?)),
         ["fp", sign, exponent, mantissa] => {
-            let mut joined = 0;
+            let mut float_bits = 0;
             for word in [sign, exponent, mantissa] {
                 let (bits, width) = bits(word)?;
-                joined = (joined << width) | bits;
+                float_bits = (float_bits << width) | bits;
             }
-            Some(Constant::from_bits(dtype, joined as u64))
+            Some(Constant::from_bits(dtype, float_bits as u64))
         }
         ["_", "+zero", ..] => Some(Constant::float(dtype, 0.0)),
         ["_", "-zero", ..] => Some(Constant::float(dtype, -0.0)),

@@ -4,7 +4,6 @@ use gradiff_graph::{DType, Op};
 use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question};
 
 use super::encode::Type;
-use super::instance::dtype_of;
 use super::parsed;
 use super::typing::Typing;
 
@@ -96,7 +95,7 @@ fn ask(question: Question, first: Option<Type>, second: Option<Type>) -> Static 
             _ => truth(first == second),
         },
         Question::Exact if is_float(first) && !is_float(second) => truth(false),
-        Question::Exact => match (dtype_of(Some(first)), dtype_of(Some(second))) {
+        Question::Exact => match (first.dtype(), second.dtype()) {
             (Some(from), Some(to)) if from.is_float() => truth(has_all_of(to, from)),
             _ => Static::Unknown,
         },
@@ -122,7 +121,7 @@ pub(super) fn bitcasts(rule: &ParsedRule, typing: &Typing) -> Vec<[usize; 2]> {
 
 /// Returns whether each bitcast is between dtypes of the same size.
 pub(super) fn is_of_one_size(bitcasts: &[[usize; 2]], types: &[Option<Type>]) -> bool {
-    let size = |class: usize| dtype_of(types[class]).map(DType::size_bytes);
+    let size = |class: usize| types[class].and_then(Type::dtype).map(DType::size_bytes);
     bitcasts.iter().all(|[to, from]| size(*to) == size(*from))
 }
 

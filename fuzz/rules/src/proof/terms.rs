@@ -173,7 +173,7 @@ impl Encoder<'_> {
                 let [min, max] = bounds.ok_or(Unsupported::new("bounds of a compound node"))?;
                 Ok(Term::Number(if question == Question::Min { min } else { max }))
             }
-            Question::Bits => match dtype_of(kind) {
+            Question::Bits => match kind.dtype().filter(|dtype| *dtype != DType::Void) {
                 Some(dtype) => Ok(Term::Number(self.script.literal(dtype.bits().into()))),
                 None => Err(Unsupported::new("the width of a dtype of any width")),
             },
@@ -350,14 +350,6 @@ impl Encoder<'_> {
         let congruent = self.congruent(&number, ring, class);
         self.assumed.push(congruent);
         number
-    }
-}
-
-fn dtype_of(kind: Type) -> Option<DType> {
-    match kind {
-        Type::Int(dtype) | Type::Float(dtype) | Type::Raw(dtype) => Some(dtype),
-        Type::Bool => Some(DType::Bool),
-        Type::Any { .. } | Type::Void => None,
     }
 }
 

@@ -3,12 +3,18 @@
 //! Positions that must have the same dtype form a class; an assignment gives each class its kind:
 //! integer, bool or float.
 
-use gradiff_graph::Op;
 use gradiff_graph::op::Operands;
+use gradiff_graph::{DType, Op};
 use gradiff_rewrite::Types;
 use gradiff_rewrite::syntax::{Literal, MAX_NAMES, ParsedRule, Pattern};
 
 use super::parsed::names;
+
+/// All integer types.
+pub(super) const INTS: [DType; 8] =
+    [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64];
+/// All types of floats.
+pub(super) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// The kind of a class of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ const TEXTS: usize = 4;
 ///
 /// # Errors
 /// The first call whose answer is wrong, or the failure to compute a tensor.
-pub fn check_chain(bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn check_chain(bytes: &[u8]) -> Result<(), String> {
     let mut draw = Draw::of_bytes(bytes);
     for _ in 0..CALL_LIMIT {
         if draw.bytes.is_empty() {

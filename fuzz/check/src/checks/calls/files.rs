@@ -369,6 +369,26 @@ mod tests {
         }
     }
 
+    /// A type that is not read, or as another one, is noticed if it is drawn.
+    #[test]
+    fn every_type_of_metadata_is_drawn() {
+        fn collect(value: &GgufValue, kinds: &mut Vec<std::mem::Discriminant<GgufValue>>) {
+            kinds.push(std::mem::discriminant(value));
+            if let GgufValue::Array(items) = value {
+                items.iter().for_each(|item| collect(item, kinds));
+            }
+        }
+        let (mut kinds, mut empty) = (Vec::new(), 0);
+        for file in (0..40).map(|seed| gguf(&mut Draw::new(seed))) {
+            file.values.values().for_each(|value| collect(value, &mut kinds));
+            let is_empty = |value: &&GgufValue| **value == GgufValue::Array(Vec::new());
+            empty += file.values.values().filter(is_empty).count();
+        }
+        let is_first = |at: &usize| !kinds[..*at].contains(&kinds[*at]);
+        assert_eq!((0..kinds.len()).filter(is_first).count(), 13);
+        assert!(0 < empty);
+    }
+
     fn has_elements(file: &Written) -> bool {
         file.tensors.values().any(|array| array.count() > 0)
     }

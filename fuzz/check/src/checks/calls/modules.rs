@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use gradiff::nn::{
-    Conv2d, ConvOptions, ConvTranspose2d, Embedding, Function, LSTMCell, Linear, Module,
-    MultiHeadAttention, load_state_dict,
+    Conv1d, Conv2d, ConvOptions, ConvTranspose1d, ConvTranspose2d, Embedding, Function, LSTMCell,
+    Linear, Module, MultiHeadAttention, load_state_dict,
 };
 use gradiff::{Engine, Error, Tensor};
 
@@ -137,10 +137,19 @@ fn linear(draw: &mut Draw) -> Result<Case, Error> {
     let (x, x_values) = data(draw, &shape)?;
     let (weight, weights) = data(draw, &[outputs, inputs])?;
     let (bias, biases) = optional(draw, &[outputs], 0.0)?;
-    let y = Linear { weight, bias }.forward(&x)?;
+    let bias_word = if bias.is_some() { "" } else { ", without a bias" };
+    let layer = match bias {
+        Some(bias) => Linear { weight, bias: Some(bias) },
+        None => {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            Linear { weight, ..Linear::without_bias(inputs as i64, outputs as i64)? }
+        }
+    };
+    let y = layer.forward(&x)?;
     shape[rank] = outputs;
     let wanted = affine(&x_values, &weights, &biases, inputs);
-    Ok(Case::new(format!("linear {inputs} to {outputs}"), y, &shape, wanted))
+    let label = format!("linear {inputs} to {outputs}{bias_word}");
+    Ok(Case::new(label, y, &shape, wanted))
 }
 
 /// Two linear layers with a function between them, whose tensors are loaded by name.
@@ -231,6 +240,25 @@ impl Plane {
             visit([small, large, weight]);
         }
     }
+
+    /// The elements of the output: the small images, or the large ones if it is transposed.
+    fn outputs(
+        &self,
+        is_transposed: bool,
+        image: &[f64],
+        weights: &[f64],
+        biases: &[f64],
+    ) -> Vec<f64> {
+        let [channels, rows, columns] = if is_transposed { self.large } else { self.small };
+        let area = rows * columns;
+        let bias = |at: usize| biases[at / area % channels];
+        let mut outputs: Vec<f64> = (0..self.images * channels * area).map(bias).collect();
+        self.products(|[small, large, weight]| match is_transposed {
+            true => outputs[large] += image[small] * weights[weight],
+            false => outputs[small] += image[large] * weights[weight],
+        });
+        outputs
+    }
 }
 
 fn convolution(draw: &mut Draw) -> Result<Case, Error> {
@@ -266,7 +294,8 @@ fn convolution(draw: &mut Draw) -> Result<Case, Error> {
     let (bias, biases) = optional(draw, &[to[0]], 0.0)?;
     let numbers = |numbers: [usize; 2]| numbers.map(|number| number as i64);
     let options = ConvOptions::default().stride(numbers(stride)).dilation(numbers(dilation));
-    let options = options.padding(numbers(padding)).groups(groups as i64).bias(bias.is_some());
+    let has_bias = bias.is_some();
+    let options = options.padding(numbers(padding)).groups(groups as i64).bias(has_bias);
     let (inputs, outputs) = (from[0] as i64, to[0] as i64);
     // Weights of a new layer are random numbers.
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -284,15 +313,102 @@ fn convolution(draw: &mut Draw) -> Result<Case, Error> {
         }
     };
     drop(turn);
-    let area = to[1] * to[2];
-    let mut wanted: Vec<f64> =
-        (0..plane.images * to[0] * area).map(|at| biases[at / area % to[0]]).collect();
-    plane.products(|[small, large, weight]| match is_transposed {
-        true => wanted[large] += elements[small] * weights[weight],
-        false => wanted[small] += elements[large] * weights[weight],
-    });
+    let wanted = plane.outputs(is_transposed, &elements, &weights, &biases);
     let shape = [&[plane.images][..], &to].concat();
-    Ok(Case::new(format!("transposed: {is_transposed}, {plane:?}"), y, &shape, wanted))
+    let label = format!("transposed: {is_transposed}, {plane:?}");
+    let mut case = Case::new(label, y, &shape, wanted);
+    let numbers: [&[f64]; 3] = [&elements, &weights, &biases];
+    if draw.one_in(3) {
+        case.outputs.push(convolution_of_rows(&plane, is_transposed, has_bias, numbers)?);
+        case.label += ", also of rows";
+    }
+    if !is_transposed && draw.one_in(2) {
+        case.outputs.push(same_convolution(&plane, has_bias, numbers)?);
+        case.label += ", also with same padding";
+    }
+    Ok(case)
+}
+
+/// The first numbers, also as a tensor of this shape.
+fn first<'a>(shape: &[usize], numbers: &'a [f64]) -> Result<(Tensor, &'a [f64]), Error> {
+    let numbers = &numbers[..shape.iter().product::<usize>()];
+    Ok((tensor(shape, numbers)?, numbers))
+}
+
+/// The convolution along the last axis alone, of the first elements.
+fn convolution_of_rows(
+    plane: &Plane,
+    is_transposed: bool,
+    has_bias: bool,
+    [elements, weights, biases]: [&[f64]; 3],
+) -> Result<Output, Error> {
+    let plane = Plane {
+        small: [plane.small[0], 1, plane.small[2]],
+        large: [plane.large[0], 1, plane.large[2]],
+        kernel: [1, plane.kernel[1]],
+        stride: [1, plane.stride[1]],
+        dilation: [1, plane.dilation[1]],
+        padding: [0, plane.padding[1]],
+        ..*plane
+    };
+    let (from, to) =
+        if is_transposed { (plane.small, plane.large) } else { (plane.large, plane.small) };
+    let [kernel, stride, dilation, padding] =
+        [plane.kernel, plane.stride, plane.dilation, plane.padding].map(|sizes| sizes[1]);
+    let (image, elements) = first(&[plane.images, from[0], from[2]], elements)?;
+    let weight_shape = [plane.small[0], plane.large[0] / plane.groups, kernel];
+    let (weight, weights) = first(&weight_shape, weights)?;
+    let bias = has_bias.then(|| tensor(&[to[0]], biases)).transpose()?;
+    let options = ConvOptions::default().stride(stride as i64).dilation(dilation as i64);
+    let options = options.padding(padding as i64).groups(plane.groups as i64).bias(has_bias);
+    let (inputs, outputs, size) = (from[0] as i64, to[0] as i64, kernel as i64);
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let y = match is_transposed {
+        true => {
+            let reached = (from[2] - 1) * stride + dilation * (kernel - 1) + 1;
+            let options = options.output_padding((to[2] + 2 * padding - reached) as i64);
+            let mut layer = ConvTranspose1d::with(inputs, outputs, size, options)?;
+            (layer.weight, layer.bias) = (weight, bias);
+            layer.forward(&image)?
+        }
+        false => {
+            let mut layer = Conv1d::with(inputs, outputs, size, options)?;
+            (layer.weight, layer.bias) = (weight, bias);
+            layer.forward(&image)?
+        }
+    };
+    drop(turn);
+    let wanted = plane.outputs(is_transposed, elements, weights, biases);
+    Ok((y, vec![plane.images, to[0], to[2]], wanted))
+}
+
+/// The convolution whose output has the size of the image. Of an odd number of zeros, the larger
+/// part is at the end.
+fn same_convolution(
+    plane: &Plane,
+    has_bias: bool,
+    [elements, weights, biases]: [&[f64]; 3],
+) -> Result<Output, Error> {
+    let [channels, rows, columns] = plane.large;
+    let plane = Plane {
+        small: [plane.small[0], rows, columns],
+        stride: [1; 2],
+        padding: [0, 1].map(|axis| plane.dilation[axis] * (plane.kernel[axis] - 1) / 2),
+        ..*plane
+    };
+    let numbers = |numbers: [usize; 2]| numbers.map(|number| number as i64);
+    let options = ConvOptions::default().dilation(numbers(plane.dilation)).same_padding();
+    let options = options.groups(plane.groups as i64).bias(has_bias);
+    let (inputs, outputs) = (channels as i64, plane.small[0] as i64);
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut layer = Conv2d::with(inputs, outputs, numbers(plane.kernel), options)?;
+    drop(turn);
+    let [high, wide] = plane.kernel;
+    layer.weight = tensor(&[plane.small[0], channels / plane.groups, high, wide], weights)?;
+    layer.bias = has_bias.then(|| tensor(&[plane.small[0]], biases)).transpose()?;
+    let y = layer.forward(&tensor(&[plane.images, channels, rows, columns], elements)?)?;
+    let shape = vec![plane.images, plane.small[0], rows, columns];
+    Ok((y, shape, plane.outputs(false, elements, weights, biases)))
 }
 
 fn sigmoid(x: f64) -> f64 {
@@ -305,8 +421,8 @@ fn cell(draw: &mut Draw) -> Result<Case, Error> {
     let gates = 4 * hidden;
     let (weight_ih, of_input) = data(draw, &[gates, inputs])?;
     let (weight_hh, of_hidden) = data(draw, &[gates, hidden])?;
-    let (bias_ih, input_biases) = optional(draw, &[gates], 0.0)?;
-    let (bias_hh, hidden_biases) = optional(draw, &[gates], 0.0)?;
+    let (bias_ih, mut input_biases) = optional(draw, &[gates], 0.0)?;
+    let (bias_hh, mut hidden_biases) = optional(draw, &[gates], 0.0)?;
     let (x, x_values) = data(draw, &[rows, inputs])?;
     let ((h, mut h_values), (c, mut c_values)) =
         (data(draw, &[rows, hidden])?, data(draw, &[rows, hidden])?);
@@ -315,7 +431,13 @@ fn cell(draw: &mut Draw) -> Result<Case, Error> {
         h_values.fill(0.0);
         c_values.fill(0.0);
     }
-    let layer = LSTMCell { weight_ih, weight_hh, bias_ih, bias_hh };
+    let mut layer = LSTMCell { weight_ih, weight_hh, bias_ih, bias_hh };
+    let is_unbiased = draw.one_in(4);
+    if is_unbiased {
+        layer = layer.without_bias();
+        input_biases.fill(0.0);
+        hidden_biases.fill(0.0);
+    }
     let (h, c) = layer.forward(&x, has_state.then_some((&h, &c)))?;
     let sums = affine(&x_values, &of_input, &input_biases, inputs);
     let hidden_sums = affine(&h_values, &of_hidden, &hidden_biases, hidden);
@@ -328,12 +450,63 @@ fn cell(draw: &mut Draw) -> Result<Case, Error> {
         next_c.push(c);
     }
     let shape = vec![rows, hidden];
-    let label = format!("cell of {inputs} and {hidden}, with a state: {has_state}");
+    let mut label = format!("cell of {inputs} and {hidden}, with a state: {has_state}");
+    if is_unbiased {
+        label += ", without biases";
+    }
     Ok(Case { label, outputs: vec![(h, shape.clone(), next_h), (c, shape, next_c)] })
 }
 
-/// Self-attention with several heads. Its scores are small, since their errors are relative errors
-/// of their powers.
+/// Attention of the rows of images, before the last projection. All are projected to a query, a key
+/// and a value each: `length` rows of an image are queries, `count` rows are keys and values. The
+/// sum `added` of an image's head, query and key is part of the score.
+fn attended(
+    [length, count, size, depth]: [usize; 4],
+    [queries, keys, values]: [&[f64]; 3],
+    added: &dyn Fn([usize; 3]) -> f64,
+) -> Vec<f64> {
+    let part = |rows: &[f64], row: usize, kind: usize, column: usize| {
+        rows[(row * 3 + kind) * size + column]
+    };
+    let row_count = queries.len() / (3 * size);
+    let mut mixed: Vec<f64> = Vec::with_capacity(row_count * size);
+    for (row, column) in (0..row_count).flat_map(|row| (0..size).map(move |column| (row, column))) {
+        let (head, first_key) = (column / depth, row / length * count);
+        let score = |key: usize| {
+            let products = (head * depth..(head + 1) * depth)
+                .map(|at| part(queries, row, 0, at) * part(keys, first_key + key, 1, at));
+            let scaled = products.sum::<f64>() / (depth as f64).sqrt();
+            (scaled + added([head, row % length, key])).exp()
+        };
+        let total: f64 = (0..count).map(score).sum();
+        let share = |key: usize| score(key) / total * part(values, first_key + key, 2, column);
+        mixed.push((0..count).map(share).sum());
+    }
+    mixed
+}
+
+/// Summands of scores that a drawn mask stands for, of each head, query and key, and the mask. No
+/// query is without its first key.
+fn mask(draw: &mut Draw, shape: [usize; 3]) -> Result<(Option<Tensor>, Vec<f64>), Error> {
+    let count: usize = shape.iter().product();
+    match draw.below(3) {
+        0 => Ok((None, vec![0.0; count])),
+        1 => {
+            let (mask, values) = data(draw, &shape)?;
+            Ok((Some(mask), values))
+        }
+        _ => {
+            let seen: Vec<bool> =
+                (0..count).map(|at| at % shape[2] == 0 || !draw.one_in(3)).collect();
+            let mask = Tensor::from_slice(&shape.map(|size| size as i64), &seen)?;
+            let added = |seen: &bool| if *seen { 0.0 } else { f64::NEG_INFINITY };
+            Ok((Some(mask), seen.iter().map(added).collect()))
+        }
+    }
+}
+
+/// Self-attention with several heads, and attention to keys and values of their own. Its scores are
+/// small, since their errors are relative errors of their powers.
 fn attention(draw: &mut Draw) -> Result<Case, Error> {
     let [heads, depth, images] = [(); 3].map(|()| 1 + draw.below(2));
     let (size, length) = (heads * depth, 1 + draw.below(4));
@@ -345,7 +518,7 @@ fn attention(draw: &mut Draw) -> Result<Case, Error> {
         biases.fill(0.0);
     }
     let (weight, out_weights) = data(draw, &[size, size])?;
-    let (bias, out_biases) = optional(draw, &[size], 0.0)?;
+    let (bias, mut out_biases) = optional(draw, &[size], 0.0)?;
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut layer = MultiHeadAttention::new(size as i64, heads as i64)?.causal(is_causal);
     drop(turn);
@@ -353,27 +526,42 @@ fn attention(draw: &mut Draw) -> Result<Case, Error> {
     layer.out_proj = Linear { weight, bias };
     let shape = [images, length, size];
     let (x, x_values) = small_data(draw, &shape)?;
-    let projected = affine(&x_values, &weights, &biases, size);
-    // The element of a query (0), a key (1) or a value (2).
-    let part = |image: usize, row: usize, kind: usize, at: usize| {
-        projected[(image * length + row) * 3 * size + kind * size + at]
-    };
-    let mut mixed: Vec<f64> = Vec::with_capacity(x_values.len());
-    for at in 0..x_values.len() {
-        let (image, row) = (at / size / length, at / size % length);
-        let head = at % size / depth * depth;
-        let score = |key: usize| {
-            let products =
-                (head..head + depth).map(|at| part(image, row, 0, at) * part(image, key, 1, at));
-            (products.sum::<f64>() / (depth as f64).sqrt()).exp()
-        };
-        let keys = 0..if is_causal { row + 1 } else { length };
-        let total: f64 = keys.clone().map(score).sum();
-        mixed.push(keys.map(|key| score(key) / total * part(image, key, 2, at % size)).sum());
+    let is_unbiased = draw.one_in(4);
+    if is_unbiased {
+        layer = layer.without_bias();
+        biases.fill(0.0);
+        out_biases.fill(0.0);
     }
-    let wanted = affine(&mixed, &out_weights, &out_biases, size);
-    let label = format!("attention of {shape:?}, {heads} heads, causal: {is_causal}");
-    Ok(Case::new(label, layer.forward(&x)?, &shape, wanted))
+    let hidden = |query: usize, key: usize| match is_causal && query < key {
+        true => f64::NEG_INFINITY,
+        false => 0.0,
+    };
+    let projected = |x: &[f64]| affine(x, &weights, &biases, size);
+    let output = |mixed: &[f64]| affine(mixed, &out_weights, &out_biases, size);
+    let rows = projected(&x_values);
+    let sizes = [length, length, size, depth];
+    let mixed = attended(sizes, [&rows[..]; 3], &|[_, query, key]| hidden(query, key));
+    let mut label = format!("attention of {shape:?}, {heads} heads, causal: {is_causal}");
+    if is_unbiased {
+        label += ", without biases";
+    }
+    let mut case = Case::new(label, layer.forward(&x)?, &shape, output(&mixed));
+    if draw.one_in(2) {
+        let count = 1 + draw.below(4);
+        let (keys, key_values) = small_data(draw, &[images, count, size])?;
+        let (values, value_values) = small_data(draw, &[images, count, size])?;
+        let (mask, added) = mask(draw, [heads, length, count])?;
+        let y = layer.attend(&x, &keys, &values, mask.as_ref())?;
+        let added = |[head, query, key]: [usize; 3]| {
+            added[(head * length + query) * count + key] + hidden(query, key)
+        };
+        let parts = [&rows, &projected(&key_values), &projected(&value_values)];
+        let sizes = [length, count, size, depth];
+        let mixed = attended(sizes, parts.map(|part| &part[..]), &added);
+        case.outputs.push((y, shape.to_vec(), output(&mixed)));
+        case.label += &format!(", also to {count} keys, with a mask: {}", mask.is_some());
+    }
+    Ok(case)
 }
 
 #[cfg(test)]
@@ -386,6 +574,37 @@ mod tests {
             let checked = match_formulas(&mut Draw::new(seed));
             checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         }
+    }
+
+    #[test]
+    fn layers_are_drawn_with_each_option() {
+        let options: [(Layer, &str); 9] = [
+            (linear, "without a bias"),
+            (convolution, "also of rows"),
+            (convolution, "also with same padding"),
+            (cell, "without biases"),
+            (attention, "without biases"),
+            (attention, "with a mask: true"),
+            (batch_norm, "without statistics"),
+            (batch_norm, "without parameters"),
+            (norm, "without parameters"),
+        ];
+        for (layer, option) in options {
+            let label = |seed| layer(&mut Draw::new(seed)).expect("it is legal").label;
+            assert!((0..40).any(|seed| label(seed).contains(option)), "{option}");
+        }
+    }
+
+    #[test]
+    fn masks_hide_keys_and_change_scores() {
+        // A head of depth 1: one query, two keys.
+        let (queries, keys) = ([1.0, 0.0, 0.0], [0.0, 1.0, 10.0, 0.0, 1.0, 30.0]);
+        let output = |mask: [f64; 2]| {
+            attended([1, 2, 1, 1], [&queries, &keys, &keys], &|[_, _, key]| mask[key])[0]
+        };
+        assert_eq!(output([0.0, 0.0]), 20.0);
+        assert_eq!(output([0.0, f64::NEG_INFINITY]), 10.0);
+        assert!((output([0.0, 3f64.ln()]) - 25.0).abs() < 1e-9);
     }
 
     #[test]

@@ -202,16 +202,38 @@ fn orthogonalized(update: &[f64], columns: usize) -> Vec<f64> {
     x
 }
 
-/// A parameter with an optimiser, and its model.
+/// A parameter, and its model.
+struct Parameter {
+    shape: [i64; 2],
+    tensor: Tensor,
+    model: Model,
+}
+
+impl Parameter {
+    fn new(
+        dtype: DType,
+        shape: [i64; 2],
+        options: Options,
+        values: Vec<f64>,
+    ) -> Result<Parameter, Error> {
+        let tensor = tensor(dtype, &shape, &values)?;
+        Ok(Parameter { shape, tensor, model: Model::new(options, shape[1] as usize, values) })
+    }
+}
+
+/// Parameters with an optimiser: one, or a wide one and a column.
 struct Trained {
     dtype: DType,
     tolerance: f64,
-    shape: [i64; 2],
-    tensor: Tensor,
+    parameters: Vec<Parameter>,
     /// A tensor that the optimiser must not change.
     buffer: Tensor,
     options: Options,
-    model: Model,
+}
+
+/// The numbers of a column, from those of the parameter before it.
+fn of_column(numbers: &[f64], count: usize) -> Vec<f64> {
+    numbers.iter().take(count).map(|number| 0.25 - number / 2.0).collect()
 }
 
 impl Trained {
@@ -220,34 +242,46 @@ impl Trained {
         let (dtype, tolerance) = draw.pick(&DTYPES);
         let shape = draw.pick(&[[2, 3], [3, 2], [1, 4], [2, 2]]);
         let values = eighths(draw, (shape[0] * shape[1]) as usize);
-        let tensor = tensor(dtype, &shape, &values)?;
-        let buffer = tensor.contiguous().requires_grad_(false)?;
-        let model = Model::new(options, shape[1] as usize, values);
-        Ok(Trained { dtype, tolerance, shape, tensor, buffer, options, model })
+        let column = of_column(&values, shape[1] as usize);
+        let mut parameters = vec![Parameter::new(dtype, shape, options, values)?];
+        if shape[0] < shape[1] {
+            parameters.push(Parameter::new(dtype, [shape[1], 1], options, column)?);
+        }
+        let buffer = parameters[0].tensor.contiguous().requires_grad_(false)?;
+        Ok(Trained { dtype, tolerance, parameters, buffer, options })
     }
 
     fn optimizer(&self) -> Result<Box<dyn Optimizer>, Error> {
-        self.options.optimizer(vec![self.tensor.clone(), self.buffer.clone()])
+        let parameters = self.parameters.iter().map(|part| part.tensor.clone());
+        self.options.optimizer([self.buffer.clone()].into_iter().chain(parameters).collect())
     }
 
     /// Computes gradients of a linear function, once or twice.
     fn backward(&mut self, draw: &mut Draw) -> Result<(), Error> {
-        let mut gradient = vec![0.0; self.model.values.len()];
+        let zeros = |part: &Parameter| vec![0.0; part.model.values.len()];
+        let mut gradients: Vec<Vec<f64>> = self.parameters.iter().map(zeros).collect();
         for factor in [2, 1].into_iter().take(1 + draw.below(2)) {
-            let weights = eighths(draw, gradient.len());
-            subtract(&mut gradient, &weights, -f64::from(factor));
-            let weights = tensor(self.dtype, &self.shape, &weights)?;
-            self.tensor.mul(factor)?.backward_by(&weights)?;
+            let mut weights = eighths(draw, gradients[0].len());
+            for (part, gradient) in self.parameters.iter().zip(&mut gradients) {
+                subtract(gradient, &weights, -f64::from(factor));
+                let tensor = tensor(self.dtype, &part.shape, &weights)?;
+                part.tensor.mul(factor)?.backward_by(&tensor)?;
+                weights = of_column(&weights, part.shape[1] as usize);
+            }
         }
-        self.model.step(&gradient);
+        let parts = self.parameters.iter_mut().zip(&gradients);
+        parts.for_each(|(part, gradient)| part.model.step(gradient));
         Ok(())
     }
 
     fn check(&self, buffered: &[f64]) -> Result<(), String> {
-        let label = format!("{:?} of {}{:?}", self.options, self.dtype, self.shape);
+        let label = format!("{:?} of {}", self.options, self.dtype);
         let read = |tensor: &Tensor| tensor.detach().cast(DType::F64)?.to_vec::<f64>();
-        let found = read(&self.tensor).map_err(|error| format!("{label}: {error}"))?;
-        agree(&label, &found, &self.model.values, self.tolerance)?;
+        for Parameter { shape, tensor, model } in &self.parameters {
+            let label = format!("{label}{shape:?}");
+            let found = read(tensor).map_err(|error| format!("{label}: {error}"))?;
+            agree(&label, &found, &model.values, self.tolerance)?;
+        }
         let found = read(&self.buffer).map_err(|error| format!("{label}: {error}"))?;
         agree(&format!("buffer of {label}"), &found, buffered, 0.0)
     }
@@ -259,7 +293,8 @@ fn tensor(dtype: DType, shape: &[i64], values: &[f64]) -> Result<Tensor, Error> 
 }
 
 /// Draws optimisers, and compares their parameters after each step with those of a loop. Before the
-/// second step, the rate is changed and the state is moved to new optimisers.
+/// second step, the rate is changed and the state is moved to new optimisers. Some steps are not
+/// run.
 pub(super) fn match_scalar_loops(draw: &mut Draw) -> Result<(), String> {
     let problem = |error: Error| error.to_string();
     let count = if draw.one_in(3) { 2 } else { 1 };
@@ -267,7 +302,8 @@ pub(super) fn match_scalar_loops(draw: &mut Draw) -> Result<(), String> {
     for _ in 0..count {
         trained.push(Trained::draw(draw).map_err(problem)?);
     }
-    let buffered: Vec<Vec<f64>> = trained.iter().map(|part| part.model.values.clone()).collect();
+    let values = |part: &Trained| part.parameters[0].model.values.clone();
+    let buffered: Vec<Vec<f64>> = trained.iter().map(values).collect();
     let optimizers = trained.iter().map(Trained::optimizer).collect::<Result<_, _>>();
     let mut group = OptimizerGroup::new(optimizers.map_err(problem)?);
     let _training = Tensor::train(true);
@@ -279,7 +315,12 @@ pub(super) fn match_scalar_loops(draw: &mut Draw) -> Result<(), String> {
             }
             part.backward(draw).map_err(problem)?;
         }
-        group.step().map_err(problem)?;
+        let stepped = match draw.one_in(4) {
+            // The values are computed by a later step, or where they are read.
+            true => group.optimizers.iter_mut().try_for_each(|x| x.schedule_step().map(drop)),
+            false => group.step(),
+        };
+        stepped.map_err(problem)?;
         for (part, buffered) in trained.iter().zip(&buffered) {
             part.check(buffered).map_err(|problem| format!("step {step}: {problem}"))?;
         }
@@ -294,8 +335,9 @@ pub(super) fn match_scalar_loops(draw: &mut Draw) -> Result<(), String> {
 
 /// Halves the rate, and replaces the optimiser by a new one with its state.
 fn change(part: &mut Trained, slot: &mut Box<dyn Optimizer>) -> Result<(), Error> {
-    part.model.options.lr /= 2.0;
-    slot.set_lr(part.model.options.lr)?;
+    let rate = part.parameters[0].model.options.lr / 2.0;
+    part.parameters.iter_mut().for_each(|part| part.model.options.lr = rate);
+    slot.set_lr(rate)?;
     let next = part.optimizer()?;
     load_state_dict(&*next, &get_state_dict(&**slot))?;
     *slot = next;
@@ -448,6 +490,22 @@ mod tests {
             let checked = match_scalar_loops(&mut Draw::new(seed));
             checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         }
+    }
+
+    /// Some optimisers have two parameters, of different shapes, after a buffer.
+    #[test]
+    fn a_second_parameter_that_does_not_follow_is_noticed() {
+        let drawn = (0..40).map(|seed| Trained::draw(&mut Draw::new(seed)).expect("it is legal"));
+        let mut pairs = drawn.filter(|trained| trained.parameters.len() == 2);
+        let mut trained = pairs.next().expect("some have two");
+        let buffered = trained.parameters[0].model.values.clone();
+        let optimizer = trained.optimizer().expect("it is legal");
+        let shapes = optimizer.parameters().iter().map(|tensor| tensor.shape().to_vec());
+        let shapes: Vec<Vec<i64>> = shapes.collect();
+        assert!(shapes.len() == 2 && shapes[0] != shapes[1], "{shapes:?}");
+        assert_eq!(trained.check(&buffered), Ok(()));
+        trained.parameters[1].model.values[0] += 0.5;
+        assert!(trained.check(&buffered).is_err());
     }
 
     #[test]

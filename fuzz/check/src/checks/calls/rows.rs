@@ -497,9 +497,23 @@ fn reshape(draw: &mut Draw) -> Call {
         to = vec![source.count() as i64];
     }
     let x = draw.tensor(&source);
-    let shape = legal(&to).filter(|shape| shapes_count(shape) == source.count() as u128);
+    let count = source.count() as u128;
+    let shape = inferred(&to, count).filter(|shape| shapes_count(shape) == count);
     let expected = shape.map(|shape| TensorType { shape, ..source.clone() });
     call(format!("reshape of {source:?} to {to:?}"), expected, move || x.reshape(&to))
+}
+
+/// The shape, if it is legal, with the size of so many elements in place of a single -1.
+fn inferred(shape: &[i64], count: u128) -> Option<Shape> {
+    let (unknown, known): (Vec<i64>, Vec<i64>) = shape.iter().partition(|size| **size == -1);
+    let known = shapes_count(&legal(&known)?);
+    let size = match unknown.len() {
+        0 => return legal(shape),
+        1 if known != 0 && count.is_multiple_of(known) => i64::try_from(count / known).ok()?,
+        _ => return None,
+    };
+    let sizes = shape.iter().map(|known| if *known == -1 { size } else { *known });
+    legal(&sizes.collect::<Vec<_>>())
 }
 
 fn shapes_count(shape: &[usize]) -> u128 {
@@ -510,11 +524,19 @@ fn expand(draw: &mut Draw) -> Call {
     let source = draw.source_type();
     let to = draw.odd_shape(&source.shape);
     let x = draw.tensor(&source);
-    let fits = |shape: &Shape| {
-        let mut pairs = shape.iter().zip(&source.shape);
-        shape.len() == source.shape.len() && pairs.all(|(to, from)| to == from || *from == 1)
+    // Axes are added before the first; -1 keeps a size.
+    let kept = |added: usize| -> Option<Shape> {
+        let is_kept = |axis: usize| added <= axis && to[axis] == -1;
+        let size = |axis: usize| match is_kept(axis) {
+            true => source.shape[axis - added] as i64,
+            false => to[axis],
+        };
+        let shape = legal(&(0..to.len()).map(size).collect::<Vec<_>>())?;
+        let mut pairs = shape[added..].iter().zip(&source.shape);
+        pairs.all(|(to, from)| to == from || *from == 1).then_some(shape)
     };
-    let expected = legal(&to).filter(fits).map(|shape| TensorType { shape, ..source.clone() });
+    let shape = to.len().checked_sub(source.shape.len()).and_then(kept);
+    let expected = shape.map(|shape| TensorType { shape, ..source.clone() });
     call(format!("expand of {source:?} to {to:?}"), expected, move || x.expand(&to))
 }
 
@@ -805,8 +827,8 @@ fn item(draw: &mut Draw) -> Result<(), String> {
     let count = shapes_count(&shape) as usize;
     let (is_wrong_type, value) = (draw.one_in(4), draw.bits() as i32);
     let x = Tensor::from_slice(&sizes(&shape), &vec![value; count]).map_err(|e| e.to_string())?;
-    let x = if draw.one_in(4) { x.neg().map_err(|e| e.to_string())? } else { x };
-    let is_negated = x.buffer().is_none() && count != 0;
+    let is_negated = draw.one_in(4);
+    let x = if is_negated { x.neg().map_err(|e| e.to_string())? } else { x };
     let wanted = (count == 1).then_some(if is_negated { value.wrapping_neg() } else { value });
     let label = format!("item of i32{shape:?}");
     if is_wrong_type {

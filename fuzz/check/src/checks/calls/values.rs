@@ -330,6 +330,30 @@ fn near_zero_of_sine(draw: &mut Draw, dtype: DType) -> f64 {
     rounded.expect("it is a float's type")
 }
 
+/// The requirement on 2^x, up to the ends of the type. For any x the oracle allows 4 ulps of f32 or
+/// 5 of f64, and one rounding to 16 bits; here 16 are allowed, as in `near`. Subnormal numbers are
+/// not flushed. So near to the largest number that the error reaches it, any result is right.
+fn power_of_two(dtype: DType, x: f64) -> Wanted {
+    let value = x.exp2();
+    let (digits, least) = match dtype {
+        DType::F16 => (11, 2f64.powi(-24)),
+        DType::BF16 => (8, 2f64.powi(-133)),
+        DType::F32 => (24, 2f64.powi(-149)),
+        // As in `near`.
+        _ => (40, f64::from_bits(1)),
+    };
+    let unit = 2f64.powi(1 - digits);
+    let rounding = if digits < 24 { unit } else { 0.0 };
+    let off = value * (16.0 * unit.min(2f64.powi(-23)) + rounding) + 2.0 * least;
+    let largest = largest(dtype);
+    match () {
+        () if !x.is_finite() => Wanted::Near(value, 0.0),
+        () if value + off <= largest => Wanted::Near(value, off),
+        () if largest.log2() + 1.0 <= x => Wanted::Near(f64::INFINITY, 0.0),
+        () => Wanted::Free,
+    }
+}
+
 /// Checks functions of numbers of all magnitudes, of which some change their formula at a limit.
 pub(super) fn functions_of_all_magnitudes(draw: &mut Draw) -> Result<(), String> {
     type Function = (&'static str, fn(&Tensor) -> Result<Tensor, Error>, fn(f64) -> f64);
@@ -365,8 +389,7 @@ pub(super) fn functions_of_all_magnitudes(draw: &mut Draw) -> Result<(), String>
         };
         let rounded = scalar::float(dtype, value).and_then(scalar::to_float);
         match name {
-            // Of large results, and at the ends of the type, the exponent has few digits.
-            "exp2" if 20.0 < x.abs() && x.is_finite() => Wanted::Free,
+            "exp2" => power_of_two(dtype, *x),
             _ if !value.is_finite() => Wanted::Near(value, 0.0),
             _ if rounded.is_some_and(f64::is_finite) => near(dtype, value, 0.0),
             _ => Wanted::Free,
@@ -658,6 +681,30 @@ mod tests {
             assert!(!meets(found, Wanted::Near(infinity, infinity)), "{found}");
         }
         assert!(!meets(infinity, Wanted::Near(1.0, infinity)));
+    }
+
+    #[test]
+    fn powers_of_two_are_required_up_to_the_ends_of_types() {
+        let meets = |dtype: DType, x: f64, found: f64| {
+            power_of_two(dtype, x).is_met(scalar::float(dtype, found).expect("a float"))
+        };
+        let infinity = f64::INFINITY;
+        // The last number of each row is wrong.
+        for (dtype, x, found) in [
+            (DType::F32, 100.0, [2f64.powi(100), 2f64.powi(100) * 1.01]),
+            (DType::F32, -140.0, [2f64.powi(-140), 0.0]),
+            (DType::F32, 129.0, [infinity, f64::from(f32::MAX)]),
+            (DType::F16, 15.5, [15.5f64.exp2(), 15.5f64.exp2() * 1.01]),
+            (DType::F16, -20.0, [2f64.powi(-20), 0.0]),
+            (DType::BF16, 100.0, [2f64.powi(100), 2f64.powi(100) * 1.02]),
+            (DType::F64, -700.0, [2f64.powi(-700), 2f64.powi(-701)]),
+            (DType::F64, 1025.0, [infinity, f64::MAX]),
+            (DType::F64, f64::NEG_INFINITY, [0.0, 1e-300]),
+        ] {
+            assert!(meets(dtype, x, found[0]), "{dtype} {x}");
+            assert!(!meets(dtype, x, found[1]), "{dtype} {x}");
+        }
+        assert!(power_of_two(DType::F32, f64::NAN).is_met(Constant::float(DType::F32, f64::NAN)));
     }
 
     #[test]

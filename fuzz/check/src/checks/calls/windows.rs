@@ -90,7 +90,7 @@ pub(super) fn windows(draw: &mut Draw) -> Result<(), String> {
             let ranges = [(first, second, third)];
             let kind = draw.below(7);
             let call = format!("method {kind} of {shape:?}, {axis}: {first}, {second}, {third}");
-            answered(&call, || match kind {
+            let work = || match kind {
                 0 => x.slice(&ranges),
                 1 => x.unflatten(number, &[first, second]),
                 2 => x.diagonal(first, number, (number + 1) % rank as i64),
@@ -98,9 +98,73 @@ pub(super) fn windows(draw: &mut Draw) -> Result<(), String> {
                 4 => x.pad_replicate(&pads),
                 5 => x.triu(first),
                 _ => x.split(&[first, second], number).map(|mut parts| parts.remove(0)),
-            })
+            };
+            let expected = part(kind, &shape, axis, [first, second, third]);
+            let expected = expected.and_then(|sizes| wide(&sizes));
+            // Slices and diagonals are made of up to twice as many elements.
+            let doubled = shape.iter().chain([&2]).map(|size| i128::from(*size));
+            match (expected, wide(&doubled.collect::<Vec<_>>())) {
+                (Some(_), None) if matches!(kind, 0 | 2) => answered(&call, work),
+                (expected, _) => judge(&call, expected, work).map(drop),
+            }
         }
     }
+}
+
+/// The sizes that a method of [`windows`] gives; `None` if the call is illegal.
+fn part(kind: usize, shape: &[i64], axis: usize, numbers: [i64; 3]) -> Option<Vec<i128>> {
+    let mut sizes: Vec<i128> = shape.iter().map(|size| i128::from(*size)).collect();
+    let (size, [x, y, z]) = (sizes[axis], numbers.map(i128::from));
+    let is_legal = match kind {
+        0 => {
+            sizes[0] = sliced(sizes[0], [x, y, z])?;
+            true
+        }
+        1 => {
+            let inferred = |known: i128| (0 < known && size % known == 0).then(|| size / known);
+            let (x, y) = match (x, y) {
+                (-1, known) => (inferred(known)?, known),
+                (known, -1) => (known, inferred(known)?),
+                both => both,
+            };
+            sizes.splice(axis..=axis, [x, y]);
+            0 <= x && 0 <= y && x * y == size
+        }
+        2 if shape.len() == 1 => false,
+        2 => {
+            let next = (axis + 1) % shape.len();
+            // Without the rows above the first element, and the columns before it.
+            let rows = size - (-x).clamp(0, size);
+            let columns = sizes[next] - x.clamp(0, sizes[next]);
+            sizes.remove(axis.max(next));
+            sizes.remove(axis.min(next));
+            sizes.push(rows.min(columns));
+            true
+        }
+        3 => {
+            sizes[axis] += x + y;
+            let limit = (size - 1).max(0);
+            [x, y].iter().all(|count| (0..=limit).contains(count))
+        }
+        4 => {
+            sizes[axis] += x + y;
+            0 <= x && 0 <= y && (0 < size || sizes[axis] == 0)
+        }
+        5 => 2 <= shape.len(),
+        _ => {
+            sizes[axis] = x;
+            0 <= x && 0 <= y && x + y == size
+        }
+    };
+    is_legal.then_some(sizes)
+}
+
+/// The number of elements of Python's `range(size)[start:stop:step]`.
+fn sliced(size: i128, [start, stop, step]: [i128; 3]) -> Option<i128> {
+    let (low, high) = if step < 0 { (-1, size - 1) } else { (0, size) };
+    let clipped = |at: i128| if at < 0 { at + size } else { at }.clamp(low, high);
+    let distance = (clipped(stop) - clipped(start)) * step.signum();
+    (step != 0).then(|| distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs()) as i128)
 }
 
 /// Windows along an axis.
@@ -324,6 +388,39 @@ mod tests {
             for seed in 0..seeds {
                 check(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
             }
+        }
+    }
+
+    #[test]
+    fn parts_have_known_sizes() {
+        // A kind of method, a shape, an axis, the numbers, and the sizes.
+        type Part = (usize, &'static [i64], usize, [i64; 3], Option<&'static [i64]>);
+        let parts: [Part; 19] = [
+            (0, &[7, 2], 1, [1, 6, 2], Some(&[3, 2])),
+            (0, &[7], 0, [-1, i64::MIN, -3], Some(&[3])),
+            (0, &[7], 0, [0, 7, 0], None),
+            (0, &[0], 0, [5, -1, i64::MAX], Some(&[0])),
+            (1, &[2, 12], 1, [3, -1, 0], Some(&[2, 3, 4])),
+            (1, &[12], 0, [-1, -1, 0], None),
+            (1, &[0], 0, [0, -1, 0], None),
+            (1, &[0], 0, [0, i64::MAX, 0], Some(&[0, i64::MAX])),
+            (2, &[3, 5, 4], 1, [1, 0, 0], Some(&[3, 3])),
+            (2, &[5, 4], 1, [i64::MIN, 0, 0], Some(&[0])),
+            (2, &[5], 0, [0, 0, 0], None),
+            (3, &[3], 0, [2, 1, 0], Some(&[6])),
+            (3, &[3], 0, [0, 3, 0], None),
+            (4, &[3], 0, [0, 5, 0], Some(&[8])),
+            (4, &[0], 0, [1, 0, 0], None),
+            (5, &[7, 7], 0, [i64::MIN, 0, 0], Some(&[7, 7])),
+            (5, &[7], 0, [0, 0, 0], None),
+            (6, &[2, 7], 1, [3, 4, 0], Some(&[2, 3])),
+            (6, &[7], 0, [8, -1, 0], None),
+        ];
+        for (kind, shape, axis, numbers, sizes) in parts {
+            let found = part(kind, shape, axis, numbers);
+            let wide = |sizes: &[i64]| sizes.iter().map(|size| i128::from(*size)).collect();
+            let sizes: Option<Vec<i128>> = sizes.map(wide);
+            assert_eq!(found, sizes, "{kind} {shape:?} {numbers:?}");
         }
     }
 

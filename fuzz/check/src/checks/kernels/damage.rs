@@ -273,7 +273,7 @@ fn remove(kernel: &mut Linear, at: usize) {
 }
 
 /// Moves a uop to another position; sources stay the same uops.
-fn relocate(kernel: &mut Linear, from: usize, to: usize) {
+pub(super) fn relocate(kernel: &mut Linear, from: usize, to: usize) {
     let moved = kernel.uops.remove(from);
     kernel.uops.insert(to, moved);
     let mut positions: Vec<usize> = (0..kernel.uops.len()).collect();

@@ -116,7 +116,7 @@ pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
 }
 
 /// Draws a kernel; returns whether it must be accepted if it is right.
-fn drawn(draw: &mut Draw) -> (Linear, bool) {
+pub(super) fn drawn(draw: &mut Draw) -> (Linear, bool) {
     let dtype = draw.pick(&[DType::I32, DType::I32, DType::I64]);
     let mut builder = IndexBuilder {
         draw,

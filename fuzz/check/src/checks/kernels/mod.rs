@@ -202,14 +202,6 @@ fn is_too_deep(kernel: &Linear) -> bool {
     [AxisKind::Global, AxisKind::Local].into_iter().any(|kind| DIMENSIONS < count(kind))
 }
 
-/// Draws the kernel of a seed for the language of this name.
-///
-/// # Panics
-/// If there is no such language.
-pub fn drawn_kernel(language: &str, seed: u64) -> Linear {
-    draw_kernel(&mut Draw::new(seed), &Style::of(language))
-}
-
 pub(crate) fn open(device: &str) -> Result<Arc<dyn Device>, String> {
     match device {
         "interp" | "jit" | "c" => {

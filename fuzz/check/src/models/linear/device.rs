@@ -10,6 +10,7 @@ use gradiff_eval::Elements;
 use gradiff_eval::linear::run_checked;
 
 use super::{Rules, limits};
+use crate::checks::listing::check_text;
 
 /// The name of the device in the names of backends: `uops/cuda`.
 const NAME: &str = "uops";
@@ -95,7 +96,7 @@ impl Device for Uops {
         let compile = |kernel: &&BoundedLinear| {
             limits::check(kernel, self.rules).map_err(|problem| refused(kernel, problem))?;
             if is_read_back(kernel) {
-                crate::check_text(kernel).map_err(|problem| refused(kernel, problem))?;
+                check_text(kernel).map_err(|problem| refused(kernel, problem))?;
             }
             if LANE_LIMIT < executed(kernel) {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));

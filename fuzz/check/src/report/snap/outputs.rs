@@ -12,11 +12,11 @@
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::runtime::Executable;
-use gradiff_corpus::splitmix64;
 use gradiff_eval::Elements;
 use gradiff_eval::linear::run_rounded;
 
 use super::cost::Cost;
+use crate::random::Random;
 
 /// The result of comparing the outputs of two kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -322,7 +322,7 @@ impl<'a> Trial<'a> {
         bounds.sort_unstable();
         bounds.dedup();
         let filled = |number: usize, (global, dtype): (Global, DType)| -> Elements {
-            let mut random = Random { seed: seed << 32 | number as u64, drawn: 0 };
+            let mut random = Random::new(seed << 32 | number as u64);
             let count = global.size_elements;
             let first = first_edge(seed, number);
             let edge = |element: i64| first.wrapping_add(element as u64) as usize;
@@ -399,7 +399,7 @@ impl<'a> Trial<'a> {
     fn spread(&self) -> [Spread; 2] {
         let runs = |index: usize, memories: &[Elements]| {
             let moved = |(number, (margin, way)): (u64, (f64, Move))| {
-                let mut random = Random { seed: self.seed << 8 | number, drawn: 0 };
+                let mut random = Random::new(self.seed << 8 | number);
                 let mut round = |op, value| nudge(op, value, way, &mut random);
                 Some((margin, run(self.kernels[index], memories, &mut round).ok()?))
             };
@@ -519,23 +519,6 @@ fn nudge(op: Op, value: Constant, way: Move, random: &mut Random) -> Constant {
     if is_number { moved } else { value }
 }
 
-/// Numbers from a seed.
-struct Random {
-    seed: u64,
-    drawn: u64,
-}
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.drawn += 1;
-        splitmix64(self.seed, self.drawn - 1)
-    }
-
-    fn below(&mut self, count: u64) -> u64 {
-        self.next() % count
-    }
-}
-
 impl Data {
     fn name(self) -> &'static str {
         match self {
@@ -551,7 +534,7 @@ impl Data {
     /// An element; `edge` is the number of the edge value or of the bound, modulo their count.
     fn element(self, dtype: DType, random: &mut Random, edge: usize, bounds: &[i128]) -> Constant {
         const COUNT: usize = 7;
-        let bits = random.next();
+        let bits = random.bits();
         let up_to_8 = 1 + i128::from(bits % 8);
         match (self, dtype.int_range()) {
             (_, Some(_)) if dtype == DType::Bool => Constant::bool(bits & 1 == 1),
@@ -595,7 +578,7 @@ mod tests {
     fn seven_sets_use_all_edges_for_each_parameter() {
         for parameter in 0..14 {
             let value = |seed: u64| {
-                let mut random = Random { seed, drawn: 0 };
+                let mut random = Random::new(seed);
                 let edge = first_edge(seed, parameter) as usize;
                 Data::Edges.element(DType::F32, &mut random, edge, &[])
             };

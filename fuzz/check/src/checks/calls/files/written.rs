@@ -153,6 +153,8 @@ pub(super) fn gguf(draw: &mut Draw) -> Written {
         values.insert("sizes".to_string(), GgufValue::Array(sizes));
         values.insert("rate".to_string(), GgufValue::F64(0.125));
         values.insert("is_causal".to_string(), GgufValue::Bool(true));
+    } else {
+        values.extend(rest_of_values().map(|(key, value)| (key.to_string(), value)));
     }
     let alignment = if alignment == 0 { 32 } else { alignment as usize };
     let count = draw.below(4).min(TENSORS.len());
@@ -183,6 +185,27 @@ pub(super) fn gguf(draw: &mut Draw) -> Written {
     Written { bytes, tensors, values, ..Written::default() }
 }
 
+/// Metadata as real files have it: texts and scores of a vocabulary, nested and empty arrays, and
+/// numbers of the remaining types.
+fn rest_of_values() -> [(&'static str, GgufValue); 11] {
+    use GgufValue::{Array, F32, I8, I16, I64, Text, U8, U16, U64};
+    let tokens = ["<s>", "", "\u{2581}the"].map(|token| Text(token.to_string()));
+    let nested = [vec![U8(0), U8(255)], Vec::new()].map(Array);
+    [
+        ("tokenizer.ggml.tokens", Array(tokens.to_vec())),
+        ("tokenizer.ggml.scores", Array([-1.5, 0.0, 1e-20].map(F32).to_vec())),
+        ("empty", Array(Vec::new())),
+        ("nested", Array(nested.to_vec())),
+        ("general.parameter_count", U64(u64::MAX)),
+        ("u8", U8(200)),
+        ("i8", I8(-100)),
+        ("u16", U16(60_000)),
+        ("i16", I16(i16::MIN)),
+        ("i64", I64(i64::MIN)),
+        ("f32", F32(0.1)),
+    ]
+}
+
 fn gguf_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend((text.len() as u64).to_le_bytes());
     bytes.extend(text.bytes());
@@ -191,9 +214,16 @@ fn gguf_text(bytes: &mut Vec<u8>, text: &str) {
 /// The number of the type of a value, and its bytes.
 fn gguf_value(value: &GgufValue) -> (u32, Vec<u8>) {
     match value {
+        GgufValue::U8(value) => (0, value.to_le_bytes().to_vec()),
+        GgufValue::I8(value) => (1, value.to_le_bytes().to_vec()),
+        GgufValue::U16(value) => (2, value.to_le_bytes().to_vec()),
+        GgufValue::I16(value) => (3, value.to_le_bytes().to_vec()),
         GgufValue::U32(value) => (4, value.to_le_bytes().to_vec()),
         GgufValue::I32(value) => (5, value.to_le_bytes().to_vec()),
+        GgufValue::F32(value) => (6, value.to_le_bytes().to_vec()),
         GgufValue::Bool(value) => (7, vec![u8::from(*value)]),
+        GgufValue::U64(value) => (10, value.to_le_bytes().to_vec()),
+        GgufValue::I64(value) => (11, value.to_le_bytes().to_vec()),
         GgufValue::F64(value) => (12, value.to_le_bytes().to_vec()),
         GgufValue::Text(text) => {
             let mut bytes = Vec::new();
@@ -201,13 +231,13 @@ fn gguf_value(value: &GgufValue) -> (u32, Vec<u8>) {
             (8, bytes)
         }
         GgufValue::Array(items) => {
-            let (kind, _) = gguf_value(&items[0]);
+            // An empty array has a type, too: that of texts.
+            let kind = items.first().map_or(8, |item| gguf_value(item).0);
             let mut bytes = kind.to_le_bytes().to_vec();
             bytes.extend((items.len() as u64).to_le_bytes());
             items.iter().for_each(|item| bytes.extend(gguf_value(item).1));
             (9, bytes)
         }
-        value => panic!("{value:?} is not drawn"),
     }
 }
 

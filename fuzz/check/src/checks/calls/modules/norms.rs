@@ -23,14 +23,14 @@ fn moments(x: &[f64], groups: &[usize]) -> (Vec<f64>, Vec<f64>) {
     (means, variances)
 }
 
-/// Normalisation of each channel of a batch, while training or not.
+/// Normalisation of each channel of a batch, while training or not, with running statistics or not.
 pub(super) fn batch_norm(draw: &mut Draw) -> Result<Case, Error> {
     let channels = 1 + draw.below(3);
     let shape = [2 + draw.below(2), channels, 1 + draw.below(3)];
     let (eps, momentum) = (draw.pick(&[1e-3, 0.25]), draw.pick(&[0.1, 0.5]));
     let (x, x_values) = data(draw, &shape)?;
-    let (weight, weights) = optional(draw, &[channels], 1.0)?;
-    let (bias, biases) = optional(draw, &[channels], 0.0)?;
+    let (weight, mut weights) = optional(draw, &[channels], 1.0)?;
+    let (bias, mut biases) = optional(draw, &[channels], 0.0)?;
     let (mean, mut means) = data(draw, &[channels])?;
     let mut variances: Vec<f64> =
         (0..channels).map(|_| (1 + draw.below(16)) as f64 / 8.0).collect();
@@ -39,17 +39,30 @@ pub(super) fn batch_norm(draw: &mut Draw) -> Result<Case, Error> {
     (norm.weight, norm.bias) = (weight, bias);
     (norm.running_mean, norm.running_var) = (Some(mean.clone()), Some(variance.clone()));
     let is_training = draw.one_in(2);
-    let y = {
+    let (has_statistics, is_plain) = (!draw.one_in(4), draw.one_in(4));
+    let mut label = format!("batch norm of {shape:?}, eps {eps}, training: {is_training}");
+    if !has_statistics {
+        norm = norm.without_running_stats();
+        label += ", without statistics";
+    }
+    if is_plain {
+        norm = norm.without_affine();
+        weights.fill(1.0);
+        biases.fill(0.0);
+        label += ", without parameters";
+    }
+    let (y, mode) = {
         let _mode = Tensor::train(is_training);
-        norm.forward(&x)?
+        (norm.forward(&x)?, Tensor::is_training())
     };
+    let number = |truth: bool| f64::from(u8::from(truth));
     let groups: Vec<usize> = (0..x_values.len()).map(|at| at / shape[2] % channels).collect();
     let (of_batch, batch_variances) = moments(&x_values, &groups);
-    let (used, used_variances) = match is_training {
+    let (used, used_variances) = match is_training || !has_statistics {
         true => (of_batch.clone(), batch_variances.clone()),
         false => (means.clone(), variances.clone()),
     };
-    if is_training {
+    if is_training && has_statistics {
         let count = (shape[0] * shape[2]) as f64;
         let track = |running: &mut f64, batch: f64| {
             *running = *running * (1.0 - momentum) + batch * momentum;
@@ -67,9 +80,9 @@ pub(super) fn batch_norm(draw: &mut Draw) -> Result<Case, Error> {
         (y, shape.to_vec(), wanted.collect()),
         (mean, vec![channels], means),
         (variance, vec![channels], variances),
-        (batches, vec![1], vec![f64::from(u8::from(is_training))]),
+        (batches, vec![1], vec![number(is_training && has_statistics)]),
+        (tensor(&[1], &[number(mode)])?, vec![1], vec![number(is_training)]),
     ];
-    let label = format!("batch norm of {shape:?}, eps {eps}, training: {is_training}");
     Ok(Case { label, outputs })
 }
 
@@ -95,17 +108,24 @@ pub(super) fn norm(draw: &mut Draw) -> Result<Case, Error> {
         4 => last,
         _ => channels,
     };
-    let (weight, weights) = optional(draw, &[size], 1.0)?;
-    let (bias, biases) = optional(draw, &[size], 0.0)?;
+    let (weight, mut weights) = optional(draw, &[size], 1.0)?;
+    let (bias, mut biases) = optional(draw, &[size], 0.0)?;
+    let is_plain = kind != 4 && draw.one_in(4);
+    if is_plain {
+        weights.fill(1.0);
+        biases.fill(0.0);
+    }
     let (y, biases) = match kind {
         0 => {
             let mut norm = GroupNorm::new(groups as i64, channels as i64)?.eps(eps);
             (norm.weight, norm.bias) = (weight, bias);
+            let norm = if is_plain { norm.without_affine() } else { norm };
             (norm.forward(&x)?, biases)
         }
         1 => {
             let mut norm = InstanceNorm::new(channels as i64)?.eps(eps);
             (norm.weight, norm.bias) = (weight, bias);
+            let norm = if is_plain { norm.without_affine() } else { norm };
             (norm.forward(&x)?, biases)
         }
         2 => {
@@ -113,11 +133,13 @@ pub(super) fn norm(draw: &mut Draw) -> Result<Case, Error> {
             let shaped = |x: Option<Tensor>| x.map(|x| x.reshape(&sizes)).transpose();
             let mut norm = LayerNorm::new(&sizes[..])?.eps(eps);
             (norm.weight, norm.bias) = (shaped(weight)?, shaped(bias)?);
+            let norm = if is_plain { norm.without_affine() } else { norm };
             (norm.forward(&x)?, biases)
         }
         3 => {
             let mut norm = LayerNorm::new(channels as i64)?.eps(eps);
             (norm.weight, norm.bias) = (weight, bias);
+            let norm = if is_plain { norm.without_affine() } else { norm };
             (LayerNorm2d(norm).forward(&x)?, biases)
         }
         _ => {
@@ -151,7 +173,10 @@ pub(super) fn norm(draw: &mut Draw) -> Result<Case, Error> {
         (x - means[numbers[at]]) * scale + biases[part(at)]
     };
     let wanted = x_values.iter().enumerate().map(element).collect();
-    let label =
-        format!("{} norm of {shape:?}, {groups} groups, {axes} axes, eps {eps}", KINDS[kind]);
+    let kind = KINDS[kind];
+    let mut label = format!("{kind} norm of {shape:?}, {groups} groups, {axes} axes, eps {eps}");
+    if is_plain {
+        label += ", without parameters";
+    }
     Ok(Case::new(label, y, &shape, wanted))
 }
