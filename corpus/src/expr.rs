@@ -250,8 +250,7 @@ impl Expr {
         }
     }
 
-    /// Returns the same function of other operands: of what `map` gives for their numbers and the
-    /// present ones.
+    /// Rebuilds the expression with `map(index, operand)` in place of each operand.
     #[must_use]
     pub fn map_operands(&self, map: &mut dyn FnMut(usize, &Expr) -> Expr) -> Expr {
         match self {

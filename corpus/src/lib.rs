@@ -29,8 +29,8 @@ pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
 pub use json::{expr_name, expr_to_json, name, names, to_json, views_to_json};
 pub use methods::{
-    Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, KECCAK, Method, REDUCTIONS,
-    SCATTERED, axes, axis,
+    Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, Method, REDUCTIONS, SCATTERED,
+    axes, axis,
 };
 pub use program::{
     BinaryOp, Distribution, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,

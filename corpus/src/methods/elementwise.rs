@@ -30,7 +30,7 @@ pub(super) fn float_scaled(srcs: &[&TensorType], args: Args<'_>) -> Result<Tenso
     }
 }
 
-/// The type of a predicate: bool, in the shape of the source.
+/// `isnan`, `isinf` and `isfinite`: bool, in the shape of the source.
 pub(super) fn predicate(srcs: &[&TensorType], _: Args<'_>) -> Result<TensorType, String> {
     Ok(TensorType { dtype: DType::Bool, shape: srcs[0].shape.clone() })
 }
@@ -46,7 +46,7 @@ pub(super) fn floats(srcs: &[&TensorType], _: Args<'_>) -> Result<TensorType, St
     Ok(TensorType { dtype, shape })
 }
 
-/// The type of a comparison of two sources of floats within a distance.
+/// `isclose`: bool, in the broadcast shape of two sources of floats.
 pub(super) fn close(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
     let TensorType { dtype, shape } = floats(srcs, args)?;
     for number in [args.number(0), args.number(1)] {
@@ -56,7 +56,7 @@ pub(super) fn close(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, 
     Ok(TensorType { dtype: DType::Bool, shape })
 }
 
-/// The type of a choice between a value and a number: that of the value, broadcast with the mask.
+/// `masked_fill`: the type of the value, broadcast with the mask.
 pub(super) fn masked(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
     check(srcs[1].dtype == DType::Bool, srcs[1].dtype, "a mask of bool")?;
     numbers(srcs[0].dtype, args)?;

@@ -2,8 +2,7 @@
 //!
 //! A row holds the name, the number of sources, the arguments and the typing. What a method means
 //! is in its documentation here; the oracle defines it in `oracle/src/methods`, an engine composes
-//! it. To add a method, add a row and its typing here, its definition there, the generator's draw
-//! in `fuzz/gen/src/methods`, and the call in `fuzz/check/src/backends/methods.rs`.
+//! it. `engine/README.md`, "How to add", lists all that a new method needs.
 //!
 //! An axis may be negative: it then counts from the last one, which is -1.
 
@@ -70,7 +69,7 @@ pub const SCATTERED: &[&str] = &["sum", "prod", "mean", "amax", "amin"];
 /// The elements that an interpolation takes a new element from.
 pub const INTERPOLATIONS: &[&str] = &["linear", "nearest", "nearest_exact"];
 /// The hash functions of the Keccak family.
-pub const KECCAK: &[&str] = &["sha3_224", "sha3_256", "shake_128"];
+const KECCAK: &[&str] = &["sha3_224", "sha3_256", "shake_128"];
 /// The orders of the axes of a grid.
 pub const INDEXINGS: &[&str] = &["ij", "xy"];
 
@@ -262,7 +261,7 @@ methods! {
     /// The product of the elements up to each position along an axis, as `cumsum`.
     Cumprod "cumprod" 1 [axis: Int] cumulative::accumulated;
     /// The largest element up to each position along an axis; NaN from the first NaN on.
-    Cummax "cummax" 1 [axis: Int] cumulative::kept;
+    Cummax "cummax" 1 [axis: Int] cumulative::same;
     /// The smallest element along `axes`; NaN if any element is NaN. No axis may be empty.
     Min "amin" 1 [axes: Ints, keepdim: Flag] reduction::extreme;
     /// Rotates the elements along each of `axes` by its shift: the element at `i` goes to
@@ -532,7 +531,7 @@ methods! {
     /// The position (i32) along an axis of its smallest element, as `argmax`.
     Argmin "argmin" 1 [axis: Int, keepdim: Flag] ordering::position;
     /// The smallest element up to each position along an axis; NaN from the first NaN on.
-    Cummin "cummin" 1 [axis: Int] cumulative::kept;
+    Cummin "cummin" 1 [axis: Int] cumulative::same;
     /// True where an element along `axes` is not 0 (true for bool; NaN is not 0); false if there
     /// are none.
     Any "any" 1 [axes: Ints, keepdim: Flag] ordering::truth;

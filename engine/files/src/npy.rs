@@ -47,8 +47,8 @@ const NAMES: [(DType, &str); 12] = [
 /// # }
 /// ```
 /// # Errors
-/// If the file cannot be read, is broken, or holds objects, records or a dtype that the engine has
-/// not.
+/// If the file cannot be read, is broken, or holds objects, records or a dtype that the engine does
+/// not have.
 pub fn load_npy(path: impl AsRef<Path>) -> Result<Tensor, Error> {
     let path = path.as_ref();
     let load = || {
@@ -60,8 +60,8 @@ pub fn load_npy(path: impl AsRef<Path>) -> Result<Tensor, Error> {
 
 /// Writes a tensor to a `.npy` file. Computes it first. The file is replaced at once.
 /// # Errors
-/// If the tensor cannot be computed, has more than 64 axes or is of bf16, which NumPy has not, or
-/// the file cannot be written.
+/// If the tensor cannot be computed, has more than 64 axes or is of bf16, which NumPy does not
+/// have, or the file cannot be written.
 pub fn save_npy(tensor: &Tensor, path: impl AsRef<Path>) -> Result<(), Error> {
     let path = path.as_ref();
     let save = || {

@@ -25,7 +25,7 @@ const MEMO_BYTES: usize = 32;
 /// The maximal length of the name of a dtype.
 const MAX_TYPE: usize = 32;
 
-/// Classes of storages that the engine has not.
+/// Classes of storages of dtypes that are not the engine's.
 const UNSUPPORTED_STORAGES: [&str; 7] = [
     "ComplexFloatStorage",
     "ComplexDoubleStorage",
@@ -81,7 +81,7 @@ pub(crate) enum Kind<'a> {
     Known(DType),
     /// Bytes, to which each tensor gives a dtype.
     Untyped,
-    /// A type of PyTorch that the engine has not.
+    /// A type of PyTorch that the engine does not have.
     Unsupported(&'a str),
 }
 
@@ -592,7 +592,7 @@ fn kind_of(name: &str) -> Option<Kind<'_>> {
     }))
 }
 
-/// Returns whether the name is that of a class of storages or of a dtype that the engine has not.
+/// Returns whether the name is of a class of storages or a dtype that is not the engine's.
 fn is_unsupported(name: &str) -> bool {
     let is_dtype = |start: &&str| {
         let bits = name.strip_prefix(*start);

@@ -49,8 +49,8 @@ const NAMES: [(DType, &str); 13] = [
 
 /// Reads all tensors of a safetensors file.
 /// # Errors
-/// If the file cannot be read, breaks a rule of the format, has a dtype that the engine has not, or
-/// needs much more memory than a file of its size should.
+/// If the file cannot be read, breaks a rule of the format, has a dtype that is not the engine's,
+/// or needs much more memory than a file of its size should.
 pub fn load_safetensors(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>, Error> {
     let path = path.as_ref();
     load(path).map_err(|problem| problem.at(path))

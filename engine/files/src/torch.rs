@@ -46,7 +46,7 @@ const ITEM_BYTES: u64 = 48;
 /// ```
 /// # Errors
 /// If the file cannot be read, is broken, refers to functions other than those of tensors, has a
-/// dtype that the engine has not or a tensor below another key, or needs much more memory than a
+/// dtype that is not the engine's or a tensor below another key, or needs much more memory than a
 /// file of its size should.
 pub fn load_torch(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>, Error> {
     let path = path.as_ref();

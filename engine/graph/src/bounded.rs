@@ -18,7 +18,7 @@ use crate::verify::{VerifyError, verify_kernel};
 use crate::{Arg, AxisKind, DType, Linear, Op};
 
 /// Most bytes of all local arrays of a kernel, as they may be on a stack.
-const LOCAL_BYTES_MAX: i128 = 256 << 10;
+pub const LOCAL_BYTES_MAX: u32 = 256 << 10;
 /// Most refinements of intervals for one gate.
 const REFINEMENTS_MAX: usize = 256;
 
@@ -195,7 +195,7 @@ impl<'a> Checker<'a> {
         let uop = &self.linear.uops[position];
         let is_undefined = match uop.op {
             Op::Load => is_undefined_load(self.linear, uop),
-            // A value that is assigned later may be.
+            // A value that is assigned to it later may be undefined.
             Op::DefineAcc => self.has_undefined,
             _ => uop.src.iter().any(|source| self.is_undefined[*source as usize]),
         };
@@ -243,7 +243,7 @@ impl<'a> Checker<'a> {
                 if !self.locals.insert(local.number) {
                     return Err(format!("local array {} is defined twice", local.number));
                 }
-                if local.size_elements < 0 || LOCAL_BYTES_MAX < self.local_bytes {
+                if local.size_elements < 0 || i128::from(LOCAL_BYTES_MAX) < self.local_bytes {
                     return Err(format!(
                         "its array is too large: all local arrays of a kernel have at most \
                          {LOCAL_BYTES_MAX} bytes"
@@ -493,7 +493,7 @@ impl<'a> Checker<'a> {
                 None => self.current(source, refined),
             };
             let (computed, _) = self.interval_of(node as usize, &of);
-            // Both are valid.
+            // Both intervals contain the value, so their intersection does.
             let both = match (computed, self.current(node, refined)) {
                 (Some(x), Some(y)) => Some((x.0.max(y.0), x.1.min(y.1))),
                 (x, y) => x.or(y),
@@ -516,7 +516,7 @@ impl<'a> Checker<'a> {
         }
         let of = |number: usize| self.thread_splits.get(*uop.src.get(number)? as usize).copied()?;
         let is_uniform = |number: usize| of(number).is_some_and(|(stride, _)| stride == 0);
-        // Threads may load the same value or different ones.
+        // A loaded or reduced value is not known to be linear in the number of the thread.
         if !uop.op.is_elementwise() && uop.op != Op::Range && uop.op != Op::Const {
             return None;
         }
@@ -559,7 +559,7 @@ impl<'a> Checker<'a> {
         let inside = thread as usize..end;
         if self.accesses.iter().any(|access| access.is_store && !inside.contains(&access.position))
         {
-            // Then the iterations are not divided among threads.
+            // Devices run a thread range with stores outside of it as a plain loop: no races.
             return Ok(());
         }
         let stores = self.accesses.iter().filter(|access| access.is_store);

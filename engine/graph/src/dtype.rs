@@ -98,6 +98,54 @@ impl DType {
         self >= DType::F16
     }
 
+    /// Returns whether this is a floating-point type of 16 bits.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
+    /// Returns the number of stored bits of the fraction of a floating-point type; 0 for others.
+    pub const fn mantissa_bits(self) -> u32 {
+        match self {
+            DType::F16 => 10,
+            DType::BF16 => 7,
+            DType::F32 => 23,
+            DType::F64 => 52,
+            _ => 0,
+        }
+    }
+
+    /// Returns the stored exponent of 1.0 in a floating-point type; 0 for other types.
+    pub const fn exponent_bias(self) -> i64 {
+        match self {
+            DType::F16 => 15,
+            DType::BF16 | DType::F32 => 127,
+            DType::F64 => 1023,
+            _ => 0,
+        }
+    }
+
+    /// Returns the signed integer type of the same width; `Void` and `Bool` as they are.
+    pub const fn signed(self) -> DType {
+        match self {
+            DType::Void | DType::Bool => self,
+            DType::I8 | DType::U8 => DType::I8,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => DType::I16,
+            DType::I32 | DType::U32 | DType::F32 => DType::I32,
+            DType::I64 | DType::U64 | DType::F64 => DType::I64,
+        }
+    }
+
+    /// Returns the unsigned integer type of the same width; `Void` and `Bool` as they are.
+    pub const fn unsigned(self) -> DType {
+        match self {
+            DType::Void | DType::Bool => self,
+            DType::I8 | DType::U8 => DType::U8,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => DType::U16,
+            DType::I32 | DType::U32 | DType::F32 => DType::U32,
+            DType::I64 | DType::U64 | DType::F64 => DType::U64,
+        }
+    }
+
     /// Returns whether this is an integer type; `Bool` is not.
     pub fn is_int(self) -> bool {
         DType::I8 <= self && self <= DType::U64
@@ -141,5 +189,33 @@ impl DType {
 impl std::fmt::Display for DType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Constant;
+
+    /// The bits of 1.0 and 1.5 have the exponent of 1.0, and the highest bit of the fraction.
+    #[test]
+    fn layouts_of_floats_are_those_of_their_bits() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+            let mantissa_bits = dtype.mantissa_bits();
+            let bits = |value: f64| Constant::float(dtype, value).bits();
+            let unit = u64::try_from(dtype.exponent_bias()).unwrap() << mantissa_bits;
+            assert_eq!(bits(1.0), unit, "{dtype}");
+            assert_eq!(bits(1.5), unit | (1 << (mantissa_bits - 1)), "{dtype}");
+            assert_eq!(dtype.is_half(), dtype.bits() == 16, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn integers_of_the_same_width() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool) {
+            assert!(dtype.signed().is_signed() && dtype.signed().bits() == dtype.bits(), "{dtype}");
+            assert!(dtype.unsigned().is_unsigned(), "{dtype}");
+            assert_eq!(dtype.unsigned().bits(), dtype.bits(), "{dtype}");
+        }
     }
 }

@@ -23,7 +23,7 @@ pub mod verify;
 
 pub use algebra::UopAlgebra;
 pub use axis::{Axis, AxisKind};
-pub use bounded::BoundedLinear;
+pub use bounded::{BoundedLinear, LOCAL_BYTES_MAX};
 pub use constant::Constant;
 pub use dtype::DType;
 pub use estimates::Estimates;

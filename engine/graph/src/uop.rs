@@ -360,6 +360,15 @@ impl UOp {
         self.as_const().and_then(Constant::to_int)
     }
 
+    /// Returns the trip count of a range that ends at a constant: 0 if this is negative. `None` for
+    /// a range whose end is computed, and for other nodes.
+    pub fn trip_count(&self) -> Option<i64> {
+        match (self.op(), self.src()) {
+            (Op::Range, [end, ..]) => i64::try_from(end.as_int()?.max(0)).ok(),
+            _ => None,
+        }
+    }
+
     /// Returns the node with the same op, dtype and arg over other sources.
     pub fn with_src(&self, src: impl IntoIterator<Item = UOp>) -> UOp {
         UOp::new(self.0.op, self.0.dtype, src, self.0.arg.clone())
@@ -621,6 +630,16 @@ mod tests {
         assert_eq!(a, b);
         assert_ne!(a, UOp::binary(Op::Add, three(), UOp::int(DType::I32, 5)));
         assert_ne!(three(), UOp::int(DType::I64, 3));
+    }
+
+    #[test]
+    fn trip_counts_are_those_of_constant_ends() {
+        let axis = Axis { kind: crate::AxisKind::Loop, number: 0 };
+        let range = |end: UOp| UOp::new(Op::Range, DType::I32, [end], Arg::Axis(axis));
+        assert_eq!(range(three()).trip_count(), Some(3));
+        assert_eq!(range(UOp::int(DType::I32, -3)).trip_count(), Some(0));
+        assert_eq!(range(range(three())).trip_count(), None);
+        assert_eq!(three().trip_count(), None);
     }
 
     #[test]

@@ -58,8 +58,8 @@ fn cache_input(root: &UOp, number: usize, thresholds: &Thresholds) -> Result<Opt
         let row = Row { free: &free, ranges, bits: ranges_of(reduction), reduced };
         let Some(size) = row.size().filter(|_| row.may_recur()) else { continue };
         let before: FxHashSet<UOp> = reduction.toposort().into_iter().collect();
-        // A part of the input would not be stored in iterations in which the input is simplified to
-        // something else, as where a gate is closed; later loops load all elements.
+        // Only the whole input is cached: a part of it may not be computed in all iterations, as
+        // where a gate is closed, and later loops load every element.
         let value = &reduction.src()[0];
         let is_cached = value.op() == Op::Load && value.src()[0].src()[0].op() == Op::DefineLocal;
         let bytes = size.saturating_mul(value.dtype().size_bytes() as i64);
@@ -96,10 +96,7 @@ struct Row<'a> {
 impl Row<'_> {
     /// Returns its number of elements; `None` if a source is not a range of constant size.
     fn size(&self) -> Option<i64> {
-        let size = |range: &UOp| i64::try_from(range.src().first()?.as_int()?).ok();
-        let is_plain = |range: &UOp| matches!(range.arg(), Arg::Axis(_));
-        let mut sizes = self.ranges.iter().map(|range| size(range).filter(|_| is_plain(range)));
-        sizes.try_fold(1i64, |product, size| product.checked_mul(size?))
+        self.ranges.iter().try_fold(1i64, |size, range| size.checked_mul(range.trip_count()?))
     }
 
     /// Returns whether each of its ranges has the size of some other range, so that there may be
@@ -111,8 +108,8 @@ impl Row<'_> {
         self.ranges.iter().all(recurs)
     }
 
-    /// Returns whether a value differs from element to element, has one value for each (which it
-    /// has not in the loop of a reduction of its own), and is costly.
+    /// Returns whether a value differs from element to element, is computed once for each of them,
+    /// not in the loop of another reduction, and is costly.
     fn is_worth_caching(&self, value: &UOp, thresholds: &Thresholds) -> bool {
         let varies = |node: &UOp| self.free.of_node(node) & self.bits;
         let is_data = !matches!(value.dtype(), DType::Bool | DType::Void);
@@ -228,7 +225,7 @@ pub(crate) fn privatize_rows(root: &UOp) -> Result<UOp, Error> {
             (array_of(store).clone(), upcast.iter().copied().filter(selects_row).collect())
         })
         .collect();
-    let count = |range: &UOp| range.src()[0].as_int().map_or(1, |size| size as i64);
+    let count = |range: &UOp| range.trip_count().unwrap_or(1);
     map_nodes(&order, |old, node| match (old.op(), old.arg()) {
         (Op::DefineLocal, Arg::Local(local)) => {
             let copies = upcast_of[old].iter().map(|range| count(range)).product::<i64>();

@@ -72,7 +72,7 @@ fn with_consecutive_numbers(root: &UOp, first: i64) -> Result<UOp, Error> {
     new.dedup();
     map_nodes(&order, |_, node| match (node.arg(), new.binary_search(&number(&node))) {
         (Arg::Axis(axis), Ok(at)) if is_new(&node) => {
-            Ok(range_of(size(&node), node.dtype(), axis.kind, first + at as i64))
+            Ok(range_of(trip_count(&node), node.dtype(), axis.kind, first + at as i64))
         }
         _ => Ok(node),
     })
@@ -85,13 +85,12 @@ fn is_float_sum(node: &UOp) -> bool {
 
 /// Returns the number of additions into an accumulator over these ranges.
 fn additions(ranges: &[UOp]) -> i64 {
-    ranges.iter().map(size).fold(1, i64::saturating_mul)
+    ranges.iter().map(trip_count).fold(1, i64::saturating_mul)
 }
 
-/// Returns the size of a range; 1 for a constant that replaced a range of one iteration.
-fn size(range: &UOp) -> i64 {
-    let end = if range.op() == Op::Range { range.src()[0].as_int() } else { None };
-    end.map_or(1, |end| i64::try_from(end).unwrap_or(i64::MAX))
+/// Returns the trip count of a range; 1 for a constant that replaced a range of one iteration.
+fn trip_count(range: &UOp) -> i64 {
+    range.trip_count().unwrap_or(1)
 }
 
 /// Returns the kind of a range; `None` for a constant that replaced a range of one iteration.
@@ -123,7 +122,7 @@ impl Sums {
         for range in &mut ranges {
             let Some(kind) = kind(range) else { continue };
             self.next += NUMBERS;
-            let new = range_of(size(range), range.dtype(), kind, self.next - 1);
+            let new = range_of(trip_count(range), range.dtype(), kind, self.next - 1);
             value = substitute(&value, range, &new);
             *range = new;
         }
@@ -134,15 +133,15 @@ impl Sums {
     /// `like`.
     fn sum(&mut self, like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
         let (mut inner, mut at) = (1i64, ranges.len());
-        while 0 < at && inner.saturating_mul(size(&ranges[at - 1])) <= self.limit {
+        while 0 < at && inner.saturating_mul(trip_count(&ranges[at - 1])) <= self.limit {
             at -= 1;
-            inner *= size(&ranges[at]);
+            inner *= trip_count(&ranges[at]);
         }
         let Some((split, outer)) = ranges[..at].split_last() else {
             return reduce(like, value, ranges);
         };
         let factor_limit = self.limit / inner;
-        let count = size(split);
+        let count = trip_count(split);
         let divisor = (factor_limit / 4..=factor_limit)
             .rev()
             .find(|factor| 1 < *factor && count % factor == 0);

@@ -3,7 +3,7 @@
 use gradiff_graph::{Instruction, Linear, Op};
 use smallvec::SmallVec;
 
-/// The uops so far, and what stands for those of the old kernel.
+/// The uops so far, and which of them replaces each uop of the old kernel.
 pub(crate) struct Editor {
     uops: Vec<Instruction>,
     /// For each old uop, the position of the new one.
@@ -11,30 +11,30 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    /// Returns an empty kernel, in place of one of so many uops.
+    /// Returns an empty kernel that will replace a kernel of `count` uops.
     pub(crate) fn new(count: usize) -> Editor {
         Editor { uops: Vec::with_capacity(count), positions: vec![u32::MAX; count] }
     }
 
-    /// Adds a uop that stands for no old one. Returns its position.
+    /// Adds a uop that replaces no old one. Returns its position.
     pub(crate) fn push(&mut self, uop: Instruction) -> u32 {
         self.uops.push(uop);
         self.uops.len() as u32 - 1
     }
 
-    /// Adds an old uop, with its new sources. Returns its position; it stands for the old one only
+    /// Adds an old uop, with its new sources. Returns its position; it replaces the old one only
     /// after [`set`](Editor::set).
     pub(crate) fn copy(&mut self, uop: &Instruction) -> u32 {
         let src = self.moved(uop);
         self.push(Instruction { src, ..uop.clone() })
     }
 
-    /// Lets the uop at `new` stand for the old one at `old` from now on.
+    /// Lets the uop at `new` replace the old one at `old` from now on.
     pub(crate) fn set(&mut self, old: usize, new: u32) {
         self.positions[old] = new;
     }
 
-    /// Returns the position of what stands for an old uop.
+    /// Returns the position of the uop that replaces an old one.
     pub(crate) fn position(&self, old: u32) -> u32 {
         self.positions[old as usize]
     }

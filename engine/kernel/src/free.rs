@@ -47,11 +47,9 @@ impl Free {
         if !self.is_reduced(node) {
             return 1;
         }
-        let sizes = self.ranges().filter(|range| self.is_reduced(range)).map(|range| {
-            let size = range.src()[0].as_int().and_then(|size| i64::try_from(size).ok());
-            size.unwrap_or(1)
-        });
-        sizes.fold(1, i64::saturating_mul).min(WEIGHT_MAX)
+        let reduced = self.ranges().filter(|range| self.is_reduced(range));
+        let counts = reduced.map(|range| range.trip_count().unwrap_or(1));
+        counts.fold(1, i64::saturating_mul).min(WEIGHT_MAX)
     }
 
     /// Returns the ranges of a node, one bit each; a range depends on itself alone.

@@ -51,6 +51,6 @@ pub mod passes {
     pub use crate::context::Context;
     pub use crate::linearize::linearize;
     pub use crate::pass::{
-        GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, PASSES, Pass,
+        GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, PASSES, Pass, before_optimize,
     };
 }

@@ -1,4 +1,4 @@
-//! The last pass: puts the graph of a kernel into a linear order of uops.
+//! `linearize`: puts the graph of a kernel into a linear order of uops, for the passes over uops.
 //!
 //! A value depends on the ranges that it uses, except for those that a `Reduce` in between closes.
 //! It is placed in the outermost loop in which all of them are open, so that nothing is computed
@@ -21,7 +21,8 @@ use crate::free::Numbered;
 use crate::globals::globals;
 use crate::nodes::loads_what_it_stores;
 
-/// Linearizes a lowered kernel, a graph over ranges as it is after the last of [`crate::PASSES`].
+/// Linearizes a lowered kernel, a graph over ranges as it is after the last of
+/// [`crate::passes::PASSES`].
 ///
 /// # Errors
 /// If `root` is not a sink of lowered stores, or uses a range outside of its loop.
@@ -251,7 +252,7 @@ impl Linearizer {
         let is_range = |source: &u32| self.nodes[*source as usize].op() == Op::Range;
         let (ranges, stores): (Vec<u32>, Vec<u32>) =
             self.src[node as usize].iter().partition(|source| is_range(source));
-        // A tile that is the same all along some loops is stored before them.
+        // A tile that does not vary in some loops is stored before them.
         let mut scopes: SmallVec<[(u32, SmallVec<[u32; 4]>); 2]> = SmallVec::new();
         for store in &stores {
             let Some(array) = self.array_of(*store) else { continue };

@@ -24,6 +24,8 @@ pub struct Pass<Run> {
     pub name: &'static str,
     /// The postcondition.
     pub promise: &'static str,
+    /// The crate that does its work: `rewrite` if it runs rules, `view` if it changes trackers.
+    pub crate_name: &'static str,
     /// Maps a kernel to one that computes the same.
     pub run: Run,
 }
@@ -37,96 +39,117 @@ pub type Linearize = fn(&UOp, &UOp) -> Result<Linear, Error>;
 /// A pass from linear uops to linear uops.
 pub type LinearPass = Pass<fn(Linear, &Context<'_>) -> Result<Linear, Error>>;
 
+/// The pass that applies opts.
+const OPTIMIZE: &str = "optimize";
+
 /// The passes that map a graph to a graph, in order.
 pub const PASSES: &[GraphPass] = &[
     Pass {
         name: "split-axes",
         promise: "no axis that reshapes a view, where its sizes before would do",
+        crate_name: "view",
         run: split_axes::split_axes,
     },
     Pass {
         name: "shape",
         promise: "no axes of size 1, or that could be merged but rows for threads, reduced last",
+        crate_name: "view",
         run: shape::simplify,
     },
     Pass {
         name: "lower",
         promise: "no tracker: loops are ranges, views are index arithmetic, masks are gates",
+        crate_name: "kernel",
         run: index::to_indices,
     },
     Pass {
         name: "symbolic",
         promise: "no rule of the table applies, unless fuel ran out",
+        crate_name: "rewrite",
         run: symbolic,
     },
     Pass {
         name: "collapse",
         promise: "no reduction with a closed form in the table",
+        crate_name: "rewrite",
         run: collapse,
     },
     Pass {
         name: "cache-inputs",
         promise: "inputs of a reduction that a later loop computes again are cached in an array",
+        crate_name: "kernel",
         run: cache_inputs,
     },
     Pass {
-        name: "optimize",
+        name: OPTIMIZE,
         promise: "loops are split, padded and exchanged as the options say",
+        crate_name: "kernel",
         run: optimize,
     },
     Pass {
         name: "privatize-rows",
         promise: "upcast iterations cache their rows in parts of the array of their own",
+        crate_name: "kernel",
         run: privatize_rows,
     },
     Pass {
         name: "prefetch",
         promise: "loads prefetch and stores bypass the caches where that is faster on the target",
+        crate_name: "kernel",
         run: add_prefetches,
     },
     Pass {
         name: "groups",
         promise: "reductions across threads use local memory, output loops form the launch grid",
+        crate_name: "kernel",
         run: to_groups,
     },
     Pass {
         name: "cascade",
         promise: "the number of float additions into an accumulator is bounded",
+        crate_name: "kernel",
         run: cascade,
     },
     Pass {
         name: "symbolic-again",
         promise: "no rule of the table applies after the optimisations either",
+        crate_name: "rewrite",
         run: symbolic_again,
     },
     Pass {
         name: "narrow",
         promise: "64-bit integers only for values that 32 bits may not hold",
+        crate_name: "kernel",
         run: narrow::narrow,
     },
     Pass {
         name: "late",
         promise: "subtractions for sums of negatives, truncating divisions, c < x for !(x < c + 1)",
+        crate_name: "rewrite",
         run: late,
     },
     Pass {
         name: "reassociate",
         promise: "terms of integer sums are in the order of their loops, constants last",
+        crate_name: "kernel",
         run: reassociate::reassociate,
     },
     Pass {
         name: "legalize",
         promise: "only ops and arithmetic types that the target supports",
+        crate_name: "kernel",
         run: legalize::legalize,
     },
     Pass {
         name: "vectors",
         promise: "upcast ranges along which accesses are contiguous are of the kind of lanes",
+        crate_name: "kernel",
         run: |root, ctx| choose_vectors(root, &ctx.target),
     },
     Pass {
         name: "contract",
         promise: "sums of float products are multiply-adds, if that is allowed and fast",
+        crate_name: "rewrite",
         run: |root, ctx| contract::contract(root, &ctx.target, &ctx.options.rewrite, ctx.trace),
     },
 ];
@@ -136,6 +159,7 @@ pub const PASSES: &[GraphPass] = &[
 pub const LINEARIZE: Pass<Linearize> = Pass {
     name: "linearize",
     promise: "uops in order, each in the outermost loop where its sources are known",
+    crate_name: "kernel",
     run: |ast, root| linearize::with_globals(root, &globals(ast)?, name(ast)),
 };
 
@@ -144,31 +168,37 @@ pub const LINEAR_PASSES: &[LinearPass] = &[
     Pass {
         name: "expand",
         promise: "no upcast or unrolled range: iterations are lanes of vectors or repeated uops",
+        crate_name: "kernel",
         run: |linear, ctx| Ok(expand::expand(linear, &ctx.target)),
     },
     Pass {
         name: "fragments",
         promise: "one wmma gives all elements of a matrix product that a thread holds",
+        crate_name: "kernel",
         run: |linear, _| fragments::join(linear),
     },
     Pass {
         name: "merge-loads",
         promise: "loads of adjacent elements are loads of vectors, if the target has no others",
+        crate_name: "kernel",
         run: |linear, ctx| Ok(merge_loads::merge(linear, &ctx.target)),
     },
     Pass {
         name: "interleave",
         promise: "elements two apart or in reverse order are lanes of vectors, if it can permute",
+        crate_name: "kernel",
         run: |linear, ctx| Ok(interleave::interleave(linear, &ctx.target)),
     },
     Pass {
         name: "sink",
         promise: "what is used only after a loop is computed after it, where there are no groups",
+        crate_name: "kernel",
         run: |linear, ctx| Ok(sink::sink(linear, &ctx.target)),
     },
     Pass {
         name: "pipeline",
         promise: "copies to local memory run beside the computation, if the target can",
+        crate_name: "kernel",
         run: |linear, ctx| Ok(pipeline::pipeline(linear, &ctx.target)),
     },
 ];
@@ -241,6 +271,15 @@ pub fn lower(
         linear = (pass.run)(linear, &ctx)?;
     }
     Ok(bounded(linear))
+}
+
+/// Runs the passes before `optimize`: the result is the kernel whose loops opts change.
+///
+/// # Errors
+/// Those of the passes.
+pub fn before_optimize(ast: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    let mut passes = PASSES.iter().take_while(|pass| pass.name != OPTIMIZE);
+    passes.try_fold(ast.clone(), |root, pass| (pass.run)(&root, ctx))
 }
 
 /// Lowers like [`lower`] and returns the kernel after each pass.

@@ -184,8 +184,8 @@ impl<'a> Rewriter<'a> {
         self.editor.set(position, new);
     }
 
-    /// Copies a uop of the loop. The addresses of accesses are made anew: those in the arrays are
-    /// in the half of a number, 0 or 1, and all of them get a gate.
+    /// Copies a uop of the loop. Rebuilds the address of an access: in a staged array it points
+    /// into half 0 or 1; with `gate`, it is gated.
     fn copy_in_loop(&mut self, position: usize, half: u32, gate: Option<u32>) {
         let uop = &self.old[position];
         if !matches!(uop.op, Op::Load | Op::Store) {

@@ -64,10 +64,10 @@ struct Format {
 const FORMATS: [Format; 2] = [
     Format {
         float: DType::F32,
-        int: DType::I32,
-        word: DType::U32,
-        mantissa: 23,
-        bias: 127,
+        int: DType::F32.signed(),
+        word: DType::F32.unsigned(),
+        mantissa: DType::F32.mantissa_bits(),
+        bias: DType::F32.exponent_bias(),
         exp2: &[LN_2, 0.24022651, 0.055503566, 0.009618082, 0.0013391088, 0.00015453357],
         exp: &[1.0, 0.49999994, 0.16666521, 0.04166839, 0.008368745, 0.0013814537],
         ln_2: [0.693145751953125, 1.4286068203094173e-06],
@@ -90,10 +90,10 @@ const FORMATS: [Format; 2] = [
     },
     Format {
         float: DType::F64,
-        int: DType::I64,
-        word: DType::U64,
-        mantissa: 52,
-        bias: 1023,
+        int: DType::F64.signed(),
+        word: DType::F64.unsigned(),
+        mantissa: DType::F64.mantissa_bits(),
+        bias: DType::F64.exponent_bias(),
         exp2: &[
             LN_2,
             0.24022650695910072,

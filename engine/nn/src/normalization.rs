@@ -8,8 +8,8 @@ use gradiff_tensor::{Error, Tensor, keepdim, realize};
 use crate::functional::{affine, buffer, check_options, check_sizes, filled, invalid, per_channel};
 use crate::{Module, state};
 
-/// The number of nodes from the running mean down to its buffer at which updates are computed. An
-/// update adds 3 to 5, and keeps its batch until it is computed.
+/// Updates wait until the graph from the running mean down to its buffer has more nodes than this.
+/// Each adds 3 to 5 of them, and keeps its batch in memory until it is computed.
 const WAITING_NODES: usize = 24;
 
 /// Batch normalization of [n, c, ..], by the mean and variance of each channel.
@@ -267,7 +267,7 @@ impl Module for GroupNorm {
     }
 }
 
-/// Normalizes each of so many groups of channels of each image.
+/// Normalizes each of `groups` groups of channels of each image.
 fn grouped(
     x: &Tensor,
     groups: i64,

@@ -10,7 +10,6 @@ use crate::c_scalar::{SCALARS, c_type, constant};
 use crate::code::{Code, code, join};
 use crate::dialect::{Access, Alu, Sources, Text, Value};
 use crate::helpers::in_range;
-use crate::scalar::{as_unsigned, is_half};
 
 /// The macro before the functions here, which `c_vector.h` defines with others.
 pub(crate) const VECTOR: &str = "VECTOR";
@@ -198,7 +197,7 @@ fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&Code]) -> Option<Code> {
         Op::Neg => return Some(code!("(-{})", src[0])),
         Op::Max | Op::Min => return Some(call(op.name(), dtype, lanes, src)),
         Op::Shl if dtype.is_signed() => {
-            let (kind, unsigned) = (name(dtype, lanes), name(as_unsigned(dtype), lanes));
+            let (kind, unsigned) = (name(dtype, lanes), name(dtype.unsigned(), lanes));
             return Some(code!("(({})(({}){}<<{}))", kind, unsigned, src[0], src[1]));
         }
         Op::CDiv => "/",
@@ -230,7 +229,7 @@ fn cast(alu: &Alu) -> Option<Text> {
             code!("(({})({}&({}){}))", kind, gate, masks, ones).into()
         }
         (_, DType::Bool) => {
-            let is_half = is_half(from);
+            let is_half = from.is_half();
             let wide = if is_half { DType::F32 } else { from };
             let x =
                 if is_half { cast_call(from, wide, lanes, value.code) } else { value.code.clone() };
@@ -453,7 +452,7 @@ impl<'a> Helper<'a> {
             (DType::BF16, DType::F32) => from_bf16(lanes),
             (DType::F32, DType::F16) => to_f16(lanes),
             (DType::F32, DType::BF16) => to_bf16(lanes),
-            _ if is_half(from) => {
+            _ if from.is_half() => {
                 let wide = cast_call(from, DType::F32, lanes, &"x".into());
                 code!("return {};", cast_call(DType::F32, to, lanes, &wide))
             }
@@ -461,7 +460,7 @@ impl<'a> Helper<'a> {
             (DType::F64, DType::F32) => {
                 self.by_lanes(&Code::call("f32_from_f64", &[&"x[i]".into()]))
             }
-            _ if is_half(to) => {
+            _ if to.is_half() => {
                 let value = Value {
                     code: &"x[i]".into(),
                     dtype: from,
@@ -524,7 +523,8 @@ fn function(kind: &Code, word: &str, parameters: &Code, body: &Code) -> Code {
     code!("{} {} {word}{} {{\n  {}\n}}\n", vector, kind, parameters, body)
 }
 
-/// The type between two, if gcc 12 takes the lanes one by one of what widens by more than twice.
+/// Returns the type in the middle of a widening by more than twice, which gcc 12 would otherwise do
+/// lane by lane.
 fn wider(from: DType, to: DType) -> Option<DType> {
     let between = match from.size_bytes() {
         1 => DType::I16,

@@ -145,9 +145,9 @@ impl<T: Display + ?Sized> Piece for T {
     }
 }
 
-/// Formats a text of pieces that may name helpers. They are arguments, as in `format!`, or after a
-/// `;` the names that occur in braces; either way in the order of the text. Other names in braces
-/// are those of pieces without helpers.
+/// Formats a text of pieces that may name helpers: `code!("{} {}", a, b)` or
+/// `code!("{a} {b}"; a, b)`, with the pieces in the order of the text. A name in braces that is not
+/// listed must be that of a piece without helpers.
 macro_rules! code {
     ($format:literal; $($name:ident),+ $(,)?) => {{
         use $crate::code::Piece;

@@ -12,7 +12,7 @@ use crate::code::{Code, Helpers, code, join};
 use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::{Definitions, function};
 use crate::legalize::Legalizations;
-use crate::scalar::{ScalarSyntax, is_half};
+use crate::scalar::ScalarSyntax;
 use crate::writer::{locals, write};
 
 /// Renders a kernel.
@@ -104,7 +104,7 @@ fn vector_name(dtype: DType) -> Option<&'static str> {
 /// and the prelude defines the longer ones.
 fn vector_type(dtype: DType, lanes: u8) -> Option<Code> {
     let size = dtype.size_bytes() * usize::from(lanes);
-    let is_half = is_half(dtype);
+    let is_half = dtype.is_half();
     let is_possible = matches!((lanes, is_half), (2 | 4, _) | (8, true)) && size <= 16;
     let name = vector_name(dtype)?;
     match (is_possible, dtype, lanes) {
@@ -452,7 +452,7 @@ impl Dialect for Cuda {
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
         let kind = vector_type(dtype, lanes)?;
         let make = format!("make_{}", kind.text.trim_start_matches("nv_"));
-        let make = if is_half(dtype) { Code::helper(make) } else { make.into() };
+        let make = if dtype.is_half() { Code::helper(make) } else { make.into() };
         let lanes = (0..lanes.into()).map(|lane| src.get(lane).or(src.last()).map(|v| v.code));
         let lanes: Vec<&Code> = lanes.collect::<Option<_>>()?;
         Some(code!("{}({})", make, join(&lanes, ",")).into())
@@ -528,7 +528,7 @@ fn aligned_bytes(dtype: DType, size_elements: i64) -> i64 {
 
 /// Returns the name of the vector that is accessed, if CUDA does not have it.
 fn long_vector_name(access: &Access) -> Option<String> {
-    let name = vector_name(access.dtype).filter(|_| is_half(access.dtype))?;
+    let name = vector_name(access.dtype).filter(|_| access.dtype.is_half())?;
     (2 < access.lanes).then(|| format!("{name}{}", access.lanes))
 }
 

@@ -140,8 +140,8 @@ pub(crate) trait Dialect {
     /// An elementwise op.
     fn alu(&self, alu: &Alu) -> Option<Text>;
 
-    /// Returns whether the other operand of a sum or difference of scalars with zero has to be a
-    /// name: for compilers that mistake the sign of such a result.
+    /// Returns whether x in `x + 0` or `0 - x` of scalars must be a variable: some compilers get
+    /// the sign of a zero wrong otherwise.
     fn names_operand_of_zero(&self) -> bool {
         false
     }

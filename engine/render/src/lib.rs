@@ -52,9 +52,6 @@ pub struct Language {
     pub prelude: fn(&Helpers) -> String,
     /// Returns the definition of a helper; `None` if there is none of this name.
     pub definition: fn(&str) -> Option<Code>,
-    /// True if global and local ranges become groups and threads, with local memory and barriers.
-    /// Otherwise they are loops.
-    pub has_groups: bool,
     /// The maximal number of elements of one load or store of a type, a power of two; 1 if there
     /// are no vectors of it.
     pub lanes_max: fn(DType) -> u8,
@@ -70,7 +67,6 @@ pub const LANGUAGES: &[Language] = &[
         render: c,
         prelude: c_prelude,
         definition: c_definition,
-        has_groups: false,
         lanes_max: |_| 64,
         has_vector_alu: |_| true,
     },
@@ -80,7 +76,6 @@ pub const LANGUAGES: &[Language] = &[
         render: cuda,
         prelude: cuda_prelude,
         definition: cuda_definition,
-        has_groups: true,
         lanes_max: cuda::lanes_max,
         has_vector_alu: |_| false,
     },
@@ -90,7 +85,6 @@ pub const LANGUAGES: &[Language] = &[
         render: opencl,
         prelude: opencl_prelude,
         definition: opencl_definition,
-        has_groups: true,
         lanes_max: opencl::lanes_max,
         has_vector_alu: opencl::has_vector_alu,
     },
@@ -100,7 +94,6 @@ pub const LANGUAGES: &[Language] = &[
         render: metal,
         prelude: metal_prelude,
         definition: metal_definition,
-        has_groups: true,
         lanes_max: metal::lanes_max,
         has_vector_alu: metal::has_vector_alu,
     },
@@ -110,7 +103,6 @@ pub const LANGUAGES: &[Language] = &[
         render: wgsl,
         prelude: wgsl_prelude,
         definition: wgsl_definition,
-        has_groups: true,
         lanes_max: |dtype| wgsl::lanes_max(wgsl_types::EXTENDED, dtype),
         has_vector_alu: |dtype| wgsl_types::EXTENDED.is_native(dtype),
     },
@@ -120,7 +112,6 @@ pub const LANGUAGES: &[Language] = &[
         render: wgsl_core,
         prelude: wgsl_prelude,
         definition: wgsl_definition,
-        has_groups: true,
         lanes_max: |dtype| wgsl::lanes_max(wgsl_types::CORE, dtype),
         has_vector_alu: |dtype| wgsl_types::CORE.is_native(dtype),
     },
@@ -130,7 +121,6 @@ pub const LANGUAGES: &[Language] = &[
         render: llvm,
         prelude: llvm_prelude,
         definition: llvm_definition,
-        has_groups: false,
         lanes_max: llvm::lanes_max,
         has_vector_alu: |_| true,
     },
@@ -140,7 +130,6 @@ pub const LANGUAGES: &[Language] = &[
         render: ptx,
         prelude: ptx_prelude,
         definition: ptx_definition,
-        has_groups: true,
         lanes_max: ptx::lanes_max,
         has_vector_alu: |_| true,
     },

@@ -5,7 +5,6 @@ use gradiff_graph::{Constant, DType, Op};
 
 use crate::code::{Code, code};
 use crate::llvm_body::Body;
-use crate::scalar::is_half;
 
 /// The operand and result types of an op.
 #[derive(Clone, Copy)]
@@ -230,7 +229,7 @@ fn cast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
             body.value(&format!("bitcast {kind} {bits} to {float}"))
         }
         (DType::F16, DType::F32) => convert("fpext", x, from, to),
-        _ if is_half(from) => return through(body, DType::F32, x),
+        _ if from.is_half() => return through(body, DType::F32, x),
         (_, DType::Bool) => {
             let zero = splat(Constant::zero(from), lanes);
             let word = if from.is_float() { "fcmp une" } else { "icmp ne" };
@@ -244,7 +243,7 @@ fn cast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
             return through(body, DType::F32, x);
         }
         // Integers that are not exact in f64 are infinite in f16.
-        _ if is_half(to) => return through(body, DType::F64, x),
+        _ if to.is_half() => return through(body, DType::F64, x),
         _ if from.is_float() && to.is_float() => {
             convert(if to == DType::F64 { "fpext" } else { "fptrunc" }, x, from, to)
         }

@@ -82,7 +82,7 @@ const VECTORS: VectorSyntax = VectorSyntax {
     has_masks: true,
     wraps: false,
     has_unsigned_amounts: false,
-    is_native: |dtype| !crate::scalar::is_half(dtype),
+    is_native: |dtype| !dtype.is_half(),
 };
 
 fn type_name(dtype: DType) -> Code {
@@ -278,5 +278,5 @@ pub(crate) fn lanes_max(_dtype: DType) -> u8 {
 
 /// Returns whether elementwise ops take vectors of a type.
 pub(crate) fn has_vector_alu(dtype: DType) -> bool {
-    !crate::scalar::is_half(dtype)
+    !dtype.is_half()
 }

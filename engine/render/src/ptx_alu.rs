@@ -4,8 +4,6 @@
 
 use gradiff_graph::{Constant, DType, Op};
 
-use crate::scalar::is_half;
-
 /// The register class of a type, and the type in instructions.
 pub(crate) struct Class {
     /// The prefix of register names.
@@ -151,7 +149,7 @@ fn bitcast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<Strin
     if from.bits() != to.bits() || [from, to].contains(&DType::Bool) {
         return None;
     }
-    Some(match (is_half(from), is_half(to)) {
+    Some(match (from.is_half(), to.is_half()) {
         (true, true) => x.to_string(),
         (true, false) => {
             let sign = if to.is_signed() { "s" } else { "u" };
@@ -266,7 +264,7 @@ fn cast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> 
             let bits = out.value(DType::U32, "shl.b32", &[&wide, "16"]);
             out.value(to, "mov.b32", &[&bits])
         }
-        _ if is_half(from) => {
+        _ if from.is_half() => {
             let wide = cast(out, from, DType::F32, x)?;
             return cast(out, DType::F32, to, &wide);
         }

@@ -105,7 +105,7 @@ impl ScalarSyntax {
             Op::Shl if !self.wraps && !alu.may_wrap => infix("<<"),
             // Unsigned: never undefined.
             Op::Shl => {
-                let unsigned = (self.type_name)(as_unsigned(dtype));
+                let unsigned = (self.type_name)(dtype.unsigned());
                 code!("({})((({}){})<<{})", kind, unsigned, src[0], src[1])
             }
             Op::Shr => infix(">>"),
@@ -115,7 +115,7 @@ impl ScalarSyntax {
 
     /// Renders signed arithmetic that may overflow in the unsigned type.
     fn via_unsigned(&self, op: Op, dtype: DType, src: &[&Code]) -> Option<Code> {
-        let (kind, unsigned) = ((self.type_name)(dtype), (self.type_name)(as_unsigned(dtype)));
+        let (kind, unsigned) = ((self.type_name)(dtype), (self.type_name)(dtype.unsigned()));
         let src: Vec<Code> = src.iter().map(|source| code!("({}){}", unsigned, source)).collect();
         let code = match op {
             Op::Neg => code!("-{}", src[0]),
@@ -131,7 +131,7 @@ impl ScalarSyntax {
         if from == to {
             return x.clone();
         }
-        if is_half(from) {
+        if from.is_half() {
             return self.cast(DType::F32, to, &self.half_to_f32(from, x));
         }
         let is_via_f64 = self.conversion_type == DType::F64;
@@ -139,17 +139,19 @@ impl ScalarSyntax {
         let odd = |odd: DType, x: &Code| Code::call(format!("{odd}_odd_{from}"), &[x]);
         match (from, to) {
             (_, DType::Bool) => code!("({}!=0)", x),
-            (DType::F32, _) if is_half(to) => self.f32_to_half(to, x),
-            (DType::F64, _) if is_half(to) && (self.is_native)(to) => {
+            (DType::F32, _) if to.is_half() => self.f32_to_half(to, x),
+            (DType::F64, _) if to.is_half() && (self.is_native)(to) => {
                 self.f32_to_half(to, &odd(DType::F32, x))
             }
-            (DType::I64 | DType::U64, _) if is_half(to) && is_via_f64 => {
+            (DType::I64 | DType::U64, _) if to.is_half() && is_via_f64 => {
                 helper(DType::F64, &odd(DType::F64, x))
             }
-            (DType::F64, _) if is_half(to) => helper(DType::F64, x),
-            _ if is_half(to) && is_via_f64 => helper(DType::F64, x),
-            _ if is_half(to) && from.bits() <= 16 => self.f32_to_half(to, &code!("((float){})", x)),
-            _ if is_half(to) => {
+            (DType::F64, _) if to.is_half() => helper(DType::F64, x),
+            _ if to.is_half() && is_via_f64 => helper(DType::F64, x),
+            _ if to.is_half() && from.bits() <= 16 => {
+                self.f32_to_half(to, &code!("((float){})", x))
+            }
+            _ if to.is_half() => {
                 let odd = if from.is_signed() { "f32_odd_i64" } else { "f32_odd_u64" };
                 self.f32_to_half(to, &Code::call(odd, &[x]))
             }
@@ -168,10 +170,10 @@ impl ScalarSyntax {
         Some(match from == to {
             true => x.clone(),
             false if !is_possible || to == DType::Bool => return None,
-            false if is_half(from) && (self.is_native)(from) => {
+            false if from.is_half() && (self.is_native)(from) => {
                 self.bitcast(DType::U16, to, &bits())?
             }
-            false if is_half(to) && (self.is_native)(to) => {
+            false if to.is_half() && (self.is_native)(to) => {
                 Code::call(format!("{to}_from_bits"), &[x])
             }
             false if size < 32 || is_from == is_to => cast(x),
@@ -196,20 +198,4 @@ fn bool_op(op: Op, src: &[&Code]) -> Option<Code> {
         _ => return None,
     };
     Some(code!("({}{}{})", src[0], sign, src[1]))
-}
-
-/// The unsigned integer type of the same width; other types as they are.
-pub(crate) fn as_unsigned(dtype: DType) -> DType {
-    match dtype {
-        DType::I8 => DType::U8,
-        DType::I16 => DType::U16,
-        DType::I32 => DType::U32,
-        DType::I64 => DType::U64,
-        _ => dtype,
-    }
-}
-
-/// Returns whether a type is a 16-bit float.
-pub(crate) fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
 }

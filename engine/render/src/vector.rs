@@ -8,7 +8,6 @@ use gradiff_graph::{Constant, DType, Op};
 use crate::code::{Code, code, join};
 use crate::dialect::{Alu, Text, Value};
 use crate::helpers::parse_vector;
-use crate::scalar::{as_unsigned, is_half};
 
 type WriteFunction = fn(&Code, &str, &[(&Code, &str)], &Code) -> Code;
 
@@ -52,7 +51,7 @@ impl VectorSyntax {
     pub(crate) fn alu(&self, alu: &Alu) -> Option<Text> {
         let (src, from, lanes) = (alu.codes(), alu.from(), alu.lanes);
         let kind = (self.type_name)(alu.dtype, lanes, 1)?;
-        let is_storage_only = |dtype: DType| is_half(dtype) && !(self.is_native)(dtype);
+        let is_storage_only = |dtype: DType| dtype.is_half() && !(self.is_native)(dtype);
         if is_storage_only(from) && !matches!(alu.op, Op::Bitcast) {
             return None;
         }
@@ -170,7 +169,7 @@ impl VectorSyntax {
         };
         // Signed arithmetic that may overflow is done in the unsigned type.
         let is_unsigned = alu.may_wrap && dtype.is_signed() && !self.wraps;
-        let unsigned = (self.type_name)(as_unsigned(dtype), lanes, 1)?;
+        let unsigned = (self.type_name)(dtype.unsigned(), lanes, 1)?;
         let src: Vec<Code> = match is_unsigned {
             true => src.iter().map(|source| (self.bitcast)(&unsigned, source)).collect(),
             false => src.into_iter().cloned().collect(),
@@ -200,8 +199,8 @@ impl VectorSyntax {
                 Text { code: (self.not_equal)(value.code, &zero), mask_bytes }
             }
             _ if from.is_float() && to.is_int()
-                || is_half(from)
-                || is_half(to)
+                || from.is_half()
+                || to.is_half()
                 || !(self.converts)(from, to) =>
             {
                 Code::call(format!("cast_{from}_{to}x{lanes}"), &[value.code]).into()

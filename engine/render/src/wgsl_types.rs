@@ -10,7 +10,6 @@ use gradiff_graph::{Constant, DType};
 
 use crate::code::{Code, code};
 use crate::helpers::in_range;
-use crate::scalar::is_half;
 
 /// The types of a dialect.
 #[derive(Clone, Copy)]
@@ -65,7 +64,7 @@ impl Types {
 
     /// Returns whether the type is a float that is held as its bits.
     pub(crate) fn is_float_as_bits(self, dtype: DType) -> bool {
-        is_half(dtype) && !self.is_native(dtype)
+        dtype.is_half() && !self.is_native(dtype)
     }
 
     /// The text of a constant, which has exactly its bits.
@@ -139,7 +138,7 @@ impl Types {
                 self.cast(DType::F32, to, &helper(format!("f32_odd_{from}")))?
             }
             // Integers that are not exact in f32 are infinite in f16.
-            _ if is_half(to) && from != DType::F32 => self.cast(DType::F32, to, &f32(x))?,
+            _ if to.is_half() && from != DType::F32 => self.cast(DType::F32, to, &f32(x))?,
             (DType::F32, _) if self.is_float_as_bits(to) => helper(format!("{to}_from_f32")),
             (DType::F32 | DType::F64, _) if to.is_int() => helper(format!("{to}_from_{from}")),
             (DType::I64 | DType::U64, DType::F64) => helper(format!("f64_from_{from}")),

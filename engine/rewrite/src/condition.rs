@@ -349,7 +349,7 @@ fn ask(question: Question, x: &UOp, y: &UOp, bounds: &mut Bounds) -> Option<i128
             truth(sum.is_finite() && left * right > 0.0 && is_exact)
         }
         Question::Free => truth(reduce::is_free(x, y)),
-        Question::Size => reduce::size(x),
+        Question::Size => reduce::trip_count(x),
         Question::PowerOfTwo => {
             let value = x.as_const()?.to_float()?.abs();
             let is_power = value.is_normal() && value.to_bits() << 12 == 0;
@@ -384,12 +384,6 @@ fn operands(chain: &UOp, shared: &FxHashSet<UOp>) -> i128 {
 
 /// Returns whether each value of `x` is also a value of `dtype`.
 fn is_exact(x: &UOp, dtype: DType, bounds: &mut Bounds) -> bool {
-    let mantissa_bits = |dtype| match dtype {
-        DType::F16 => 11,
-        DType::BF16 => 8,
-        DType::F32 => 24,
-        _ => 53,
-    };
     match (x.dtype().int_range(), dtype.int_range()) {
         (Some(_), Some((low, high))) => {
             let (min, max) = bounds.of(x);
@@ -397,7 +391,7 @@ fn is_exact(x: &UOp, dtype: DType, bounds: &mut Bounds) -> bool {
         }
         (Some(_), None) => {
             let (min, max) = bounds.of(x);
-            let limit = 1i128 << mantissa_bits(dtype);
+            let limit = 1i128 << (dtype.mantissa_bits() + 1);
             // 65504 is the largest f16; 2^11 is well below it.
             dtype.is_float() && -limit <= min && max <= limit
         }

@@ -93,8 +93,8 @@ fn multiples(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Op
     is_something.then(|| attempt(&[whole, rest], bounds)).flatten()
 }
 
-/// `x = w * c0 + r`: the coefficients of r are those of x modulo c0, of their own sign or else
-/// nearest to 0.
+/// `x = w * c0 + r`: the coefficients of r are those of x modulo c0, with the signs that they have
+/// in x, or, as a second attempt, as near to 0 as possible.
 fn remainder(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     reduced(false, input, bounds, attempt).or_else(|| reduced(true, input, bounds, attempt))
 }
@@ -222,7 +222,7 @@ fn scale(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option
 
 /// `x = w * c1 + r, x = w * c2 - t`: w has each node once; c1 is the smallest coefficient, c2 the
 /// largest, all of them positive. Only for variables and limit 1: elsewhere the sum often occurs in
-/// other clauses and in the index as well, so that a second sum is no gain.
+/// other clauses and in the index as well, so that a second sum costs more than the clause saves.
 fn simplex(input: &Input<'_>, bounds: &mut Bounds, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let smallest = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;

@@ -8,16 +8,15 @@ use smallvec::SmallVec;
 use crate::sum::Sum;
 
 /// Trip count of a range; 1 for a constant that replaces a range of one iteration.
-pub(crate) fn size(range: &UOp) -> Option<i128> {
+pub(crate) fn trip_count(range: &UOp) -> Option<i128> {
     match range.op() {
-        Op::Range => range.src()[0].as_int().map(|end| end.max(0)),
         Op::Const => Some(1),
-        _ => None,
+        _ => range.trip_count().map(i128::from),
     }
 }
 
-/// Returns whether the node has the same value in all iterations of the range. Every node is free
-/// of a constant, which is no range.
+/// Returns whether the node has the same value in all iterations of the range. A constant in place
+/// of the range is a loop of one iteration, in which no node varies.
 pub(crate) fn is_free(node: &UOp, range: &UOp) -> bool {
     range.op() == Op::Const || !varying(node, range).contains(node)
 }
@@ -56,15 +55,15 @@ pub(crate) fn over_each_range(
     })
 }
 
-/// A truth value of a conjunction, and whether it is negated.
+/// A condition of a conjunction, and whether it is negated.
 type Clause = (UOp, bool);
 
-/// The right side `@gather`. A sum of choices that are 0 except in one iteration, that in which two
-/// other sums are equal, is the value in that iteration if the range has it, else 0.
+/// The right side `@gather`: the sum over r of `where(a == b, v, 0)`, where `a == b` holds for one
+/// r only, is v at that r if the range has it, else 0.
 pub(crate) fn gather(uop: &UOp) -> Option<UOp> {
     let [value, range] = uop.src() else { return None };
     let (clauses, chosen) = open(value)?;
-    let count = size(range).filter(|_| range.op() == Op::Range)?;
+    let count = i128::from(range.trip_count()?);
     let (solved, iteration) = clauses.iter().enumerate().find_map(|(number, clause)| {
         solve(clause, range, count).map(|iteration| (number, iteration))
     })?;

@@ -27,7 +27,7 @@ pub(crate) fn may_wrap(op: Op, dtype: DType) -> bool {
 /// Returns whether an op over this type is arithmetic of 16-bit floats.
 pub(crate) fn is_half_arithmetic(op: Op, dtype: DType) -> bool {
     let is_arithmetic = op.is_elementwise() && !matches!(op, Op::Cast | Op::Bitcast | Op::Where);
-    (is_arithmetic || op == Op::Reduce) && matches!(dtype, DType::F16 | DType::BF16)
+    (is_arithmetic || op == Op::Reduce) && dtype.is_half()
 }
 
 /// Computes a narrow integer that may wrap in 32 bits.

@@ -187,7 +187,8 @@ impl Cache {
         })
     }
 
-    /// Does this in the directory. If the directory was removed, creates it again.
+    /// Runs `work`, which uses the directory. If the directory was removed, creates it again and
+    /// repeats `work`.
     fn in_directory<T>(&self, work: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
         match work() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

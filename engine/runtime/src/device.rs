@@ -7,7 +7,8 @@ use gradiff_graph::{BoundedLinear, Linear, Target};
 
 use crate::{Error, Memory};
 
-/// A device that compiles and runs kernels. Devices share host memory.
+/// A device that compiles and runs kernels. Memories are on the host; devices with memory of their
+/// own copy them on demand.
 pub trait Device: Send + Sync {
     /// The name of the device on the command line.
     fn name(&self) -> &'static str;

@@ -8,14 +8,14 @@ pub enum Error {
     /// A node that is not of tensor level.
     #[error("schedule: a `{0}` node, which is not of tensor level")]
     NotTensorLevel(Op),
-    /// A value that is too large for a buffer, or for the element counts of views.
-    #[error("schedule: {elements} elements of shape {shape:?}; a buffer holds at most {limit}")]
+    /// A value that is too large for a buffer, or, where it is only reduced, for a view.
+    #[error("schedule: {elements} elements of shape {shape:?}; at most {limit} are allowed")]
     TooLarge {
         /// The sizes of its axes.
         shape: Vec<i64>,
         /// The product of the sizes that are not 0.
         elements: i64,
-        /// The maximum number of elements of a buffer.
+        /// The maximum number of elements of a buffer or of a view.
         limit: i64,
     },
     /// The sources of a node are on different devices.

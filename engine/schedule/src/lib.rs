@@ -35,7 +35,7 @@ pub use error::Error;
 pub use parts::{Part, Parts};
 pub use pass::{PASSES, Pass, schedule, stages};
 pub use tuning::MAX_KERNEL_NODES;
-pub use views::part_of;
+pub use views::{MAX_VIEW_ELEMENTS, part_of};
 
 /// The maximum number of elements of a buffer.
 pub const MAX_BUFFER_ELEMENTS: i64 = 1 << 32;

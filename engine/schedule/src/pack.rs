@@ -56,7 +56,7 @@ pub(crate) fn pack(node: &UOp, new: &UOp, options: &Options) -> Option<UOp> {
 fn with_wide_factors(reduction: &UOp) -> Option<UOp> {
     let [cast] = reduction.src() else { return None };
     let [product] = cast.src() else { return None };
-    let is_half = matches!(product.dtype(), DType::F16 | DType::BF16);
+    let is_half = product.dtype().is_half();
     if (cast.op(), product.op(), cast.dtype()) != (Op::Cast, Op::Mul, DType::F32) || !is_half {
         return None;
     }
@@ -236,12 +236,16 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
     if candidates.iter().any(|operand| is_compact(&product.src()[*operand])) {
         return None;
     }
-    let is_scattered = |y: &UOp| thresholds.pack_reuse <= 4 * reuse(y) && is_scattered(y);
-    let rest = (0..2)
-        .filter(|operand| !candidates.contains(operand) && is_scattered(&product.src()[*operand]));
+    // Others may be read less often, if they are cheaper, or the only ones with panels.
+    let is_less_often = |y: &UOp| thresholds.pack_reuse <= 4 * reuse(y) && !is_compact(y);
+    let rest = (0..2).filter(|operand| {
+        !candidates.contains(operand)
+            && is_any_read_often
+            && is_less_often(&product.src()[*operand])
+    });
     let rest: SmallVec<[usize; 2]> = rest.collect();
     for operand in candidates.iter().chain(&rest).copied() {
-        if best.is_some() && rest.contains(&operand) {
+        if best.is_none() && rest.contains(&operand) && !is_scattered(&product.src()[operand]) {
             break;
         }
         let [y, x] = [&product.src()[operand], &product.src()[1 - operand]];

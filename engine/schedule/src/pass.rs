@@ -15,6 +15,8 @@ pub struct Pass {
     pub name: &'static str,
     /// The postcondition.
     pub promise: &'static str,
+    /// The crate that does its work: `view` if it merges movements into trackers.
+    pub crate_name: &'static str,
     run: fn(&mut State, &Options) -> Result<(), Error>,
     /// Returns the graph or the kernel trees after the pass.
     result: fn(&State) -> Vec<UOp>,
@@ -34,6 +36,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "fold",
         promise: "constants and identities are folded",
+        crate_name: "schedule",
         run: |state, _| {
             state.outputs = fold::constants(&state.outputs)?;
             Ok(())
@@ -43,6 +46,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "views",
         promise: "movement ops are one View node over their source",
+        crate_name: "view",
         run: |state, options| {
             state.viewed = views::convert(&state.outputs, options)?;
             Ok(())
@@ -52,6 +56,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "push",
         promise: "no kernel only moves the result of a reduction that nothing else uses",
+        crate_name: "schedule",
         run: |state, options| {
             if options.fuse {
                 let used_once = push::used_once(&state.viewed);
@@ -64,6 +69,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "split",
         promise: "no long reduction to few elements leaves a device with groups idle",
+        crate_name: "schedule",
         run: |state, options| {
             if options.split && options.fuse {
                 let thresholds = &options.thresholds;
@@ -76,6 +82,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "pack",
         promise: "operands that are read often are packed in reading order",
+        crate_name: "schedule",
         run: |state, options| {
             if options.pack {
                 state.replace(options, |node, new| pack::pack(node, new, options))?;
@@ -87,6 +94,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "share",
         promise: "no rearranged result is in several kernels, unless it is larger than its inputs",
+        crate_name: "schedule",
         run: |state, options| {
             if options.fuse {
                 let shared = realize::rearranged_in_several(&state.viewed, options);
@@ -100,6 +108,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "realize",
         promise: "each node that gets a buffer is Contiguous or a Copy",
+        crate_name: "schedule",
         run: |state, options| {
             state.realized = realize::choose(&state.viewed, options);
             Ok(())
@@ -109,6 +118,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "kernels",
         promise: "one tree for each buffer, with views at its leaves and above reductions of rows",
+        crate_name: "schedule",
         run: |state, options| {
             let trees = kernels::trees(&state.viewed, &state.realized, options)?;
             let requested = state.viewed.outputs.len();
@@ -121,6 +131,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "order",
         promise: "every kernel is after those that write what it reads",
+        crate_name: "schedule",
         run: |state, _| {
             state.items = kernels::order(std::mem::take(&mut state.items));
             Ok(())
@@ -130,6 +141,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "memory",
         promise: "intermediate buffers share memory if not live at once",
+        crate_name: "schedule",
         run: |state, _| {
             let buffers: Vec<Buffer> = state.outputs.iter().filter_map(buffer_of).collect();
             memory::plan(&mut state.items, &buffers);

@@ -1,4 +1,4 @@
-//! Pass "push": moves shrinks, flips and permutations of reductions to the sources of these.
+//! Pass "push": moves the shrinks, flips and permutations of a reduction's result to its source.
 //!
 //! A kernel ends before a view that does more than reshape. So a reduction under such a view would
 //! be stored as a whole, and another kernel would move its elements. If nothing else uses the
@@ -15,13 +15,11 @@ use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::realize::is_computed;
+use crate::tuning::PUSHED_DEPTH_MAX;
 use crate::views::{self, Viewed};
 use crate::{rows, shape_of, shaped};
 
-/// Most elementwise nodes on a path that a view is moved through.
-const DEPTH_MAX: usize = 4;
-
-/// Returns the nodes that a single node uses, and that need not be in a buffer.
+/// Returns the nodes that have exactly one user and need not be in a buffer.
 pub(crate) fn used_once(viewed: &Viewed) -> FxHashSet<UOp> {
     let mut counts: FxHashMap<&UOp, u32> = FxHashMap::default();
     for user in &viewed.order {
@@ -35,16 +33,16 @@ pub(crate) fn used_once(viewed: &Viewed) -> FxHashSet<UOp> {
     counts.into_iter().filter(is_once).map(|(node, _)| node.clone()).collect()
 }
 
-/// Returns a view of reductions as reductions of moved sources, given the node before and after its
-/// sources were replaced; `None` for other nodes and where it does not pay. `used_once` are the
-/// nodes of [`used_once`].
+/// Rewrites a view over reductions as reductions over moved sources, given the node before and
+/// after its sources were replaced; `None` for other nodes and where it does not pay. `used_once`
+/// are the nodes of [`used_once`].
 pub(crate) fn push(node: &UOp, new: &UOp, used_once: &FxHashSet<UOp>) -> Option<UOp> {
     let (Op::View, Arg::View(view)) = (node.op(), node.arg()) else { return None };
     let base = &node.src()[0];
-    if !is_over_reduction(base, DEPTH_MAX) || views::is_reshape(view, base) {
+    if !is_over_reduction(base, PUSHED_DEPTH_MAX) || views::is_reshape(view, base) {
         return None;
     }
-    Push { view, used_once }.result(base, &new.src()[0], DEPTH_MAX)
+    Push { view, used_once }.result(base, &new.src()[0], PUSHED_DEPTH_MAX)
 }
 
 /// Returns whether a node is a reduction, or computed from one by elementwise ops and reshapes.
@@ -108,7 +106,8 @@ impl Moves {
         self.order.is_sorted() && !self.flips.contains(&true)
     }
 
-    /// Returns the view that moves the source of a reduction over these axes, which are kept.
+    /// Returns the view that moves the source of a reduction over these axes, which keep all of
+    /// their elements, in order.
     fn of_source(&self, shape: &[i64], reduced: &[i64]) -> Option<ShapeTracker> {
         let mut bounds = self.bounds.clone();
         for axis in reduced.iter().map(|axis| *axis as usize) {
@@ -132,8 +131,8 @@ struct Push<'a> {
 }
 
 impl Push<'_> {
-    /// Moves a node of as many elements as the view is of, given before and after its sources were
-    /// replaced.
+    /// Moves a node that has as many elements as the base of the view, given before and after its
+    /// sources were replaced.
     fn result(&self, node: &UOp, new: &UOp, depth: usize) -> Option<UOp> {
         match node.op() {
             Op::Const => Some(new.clone()),
@@ -158,12 +157,13 @@ impl Push<'_> {
         }
         let view = moves.of_source(shape_of(&node.src()[0]), axes)?;
         let rows = rows::broadcast_tracker(node);
-        let source = source(&node.src()[0], &new.src()[0], &view, rows.as_ref(), DEPTH_MAX)?;
+        let source = source(&node.src()[0], &new.src()[0], &view, rows.as_ref(), PUSHED_DEPTH_MAX)?;
         Some(shaped(new.with_src([source]), self.view.shape()))
     }
 }
 
-/// Moves a node of the full shape; `None` if it has a value of each of these rows.
+/// Moves a node of the shape of the reduction's source; `None` if it has a value for each of
+/// `rows`.
 fn source(
     node: &UOp,
     new: &UOp,

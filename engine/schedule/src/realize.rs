@@ -33,18 +33,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::rows::FusedReductions;
-use crate::tuning::{CHEAP_NODES, MAX_KERNEL_NODES};
+use crate::tuning::{
+    CHEAP_NODES, MAX_KERNEL_NODES, REPEATED_COST, REPEATS_MAX, ROW_VALUE_COST, SHIFTED_COST,
+};
 use crate::views::{Viewed, base_and_tracker, constant_under};
 use crate::{Options, size_of};
-
-/// Highest cost of ops that follow a load and are cheaper to repeat than to store, on devices with
-/// groups, and most times that they are repeated.
-const REPEATED_COST: i64 = 4;
-const REPEATS_MAX: i64 = 16;
-/// Highest cost of a node that each of its kernels computes from a row and one value of the row.
-const SHIFTED_COST: i64 = 8;
-/// Lowest cost of a value of each row that is worth a launch if all threads computed it otherwise.
-const ROW_VALUE_COST: i64 = 25;
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
 pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
@@ -310,7 +303,7 @@ impl Chooser {
     fn is_widened_load(&self, node: &UOp) -> bool {
         let is_widened = |from: DType| match node.dtype() {
             DType::I64 => from.is_int() && from != DType::I64,
-            DType::F32 => self.widens_again && matches!(from, DType::F16 | DType::BF16),
+            DType::F32 => self.widens_again && from.is_half(),
             _ => false,
         };
         node.op() == Op::Cast

@@ -10,13 +10,9 @@ use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Dims, Op, UOp};
 
 use crate::realize::index_of_gather;
-use crate::tuning::{GROUPS, GROUPS_MIN};
+use crate::tuning::{BUSY_GROUPS, GROUPS, GROUPS_MIN};
 use crate::views::base_and_tracker;
 use crate::{shape_of, size_of};
-
-/// Fewest groups of the first kernel if they reduce as many elements as a reduction that is split:
-/// with fewer, most of a large device is idle.
-const BUSY_GROUPS: i64 = 64;
 
 /// Returns the reduction in two steps; `None` if it is short, or its output has many elements.
 pub(crate) fn split(new: &UOp, thresholds: &Thresholds) -> Option<UOp> {

@@ -7,7 +7,11 @@ use gradiff_graph::{Arg, Buffer, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{Error, MAX_BUFFER_ELEMENTS, Options, shape_of, size_of};
+use crate::{Error, Options, shape_of, size_of};
+
+/// The maximum number of elements of a view, which may be larger than a buffer: a broadcast that is
+/// reduced in its kernel is never stored.
+pub const MAX_VIEW_ELEMENTS: i64 = (1 << 48) - 1;
 
 /// A graph of leaves, elementwise nodes, reductions, `Contiguous`, and `View`s, whose sources are
 /// not views.
@@ -226,13 +230,11 @@ fn check_size(shape: &[i64]) -> Result<(), Error> {
         size => product.checked_mul(size),
     });
     match elements {
-        // Views may be larger than buffers: a broadcast that is reduced in its kernel is never
-        // stored.
-        Some(elements) if (0..1 << 48).contains(&elements) => Ok(()),
+        Some(elements) if (0..=MAX_VIEW_ELEMENTS).contains(&elements) => Ok(()),
         _ => Err(Error::TooLarge {
             shape: shape.to_vec(),
             elements: elements.unwrap_or(i64::MAX),
-            limit: MAX_BUFFER_ELEMENTS,
+            limit: MAX_VIEW_ELEMENTS,
         }),
     }
 }

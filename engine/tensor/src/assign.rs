@@ -124,14 +124,10 @@ impl Tensor {
 
     /// Spreads the elements along an axis to their positions among `size`; zeros are between.
     fn spread_along(&self, axis: usize, steps: &Steps, size: i64) -> Result<Tensor, Error> {
-        let Steps { first, count, stride, is_reversed } = *steps;
+        let Steps { first, stride, is_reversed, .. } = *steps;
         let source = if is_reversed { self.flipped(&[axis]) } else { self.clone() };
-        let (mut split, mut merged) = (source.shape().to_vec(), source.shape().to_vec());
-        split.insert(axis + 1, 1);
-        merged[axis] = count * stride;
-        let apart = source.reshape(&split)?.padded(axis + 1, 0, stride - 1)?.reshape(&merged)?;
-        // Without the zeros after the last element.
-        let length = (count * stride - (stride - 1)).max(0);
-        apart.range(axis, 0, length)?.padded(axis, first, size - first - length)
+        let apart = source.spread(axis, &[stride])?;
+        let length = apart.shape()[axis];
+        apart.padded(axis, first, size - first - length)
     }
 }

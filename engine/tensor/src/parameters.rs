@@ -156,13 +156,18 @@ pub(crate) fn may_require_gradient(node: &UOp) -> bool {
 /// Returns a node of the same value that passes no gradients. The computation of what has been
 /// computed, which is kept for gradients alone, is not below it.
 pub(crate) fn detached(node: &UOp) -> UOp {
-    let value = match (node.op(), node.arg()) {
-        (Op::Function, Arg::Name(name)) if **name == *COMPUTED => &node.src()[0],
-        _ => node,
-    };
+    let mut value = node;
+    while value.op() == Op::Parameter || is_computed(value) {
+        value = &value.src()[0];
+    }
     let detached = UOp::unary(Op::Detach, node.dtype(), value.clone());
     assert!(detached.shape().is_some(), "a node of tensor level has a shape");
     detached
+}
+
+/// Returns whether a node is the value of a computation that is kept for gradients.
+fn is_computed(node: &UOp) -> bool {
+    node.op() == Op::Function && matches!(node.arg(), Arg::Name(name) if **name == *COMPUTED)
 }
 
 /// Returns the node of a tensor that has been computed: `value`, through which the gradients of the

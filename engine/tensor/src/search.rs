@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradiff_graph::{BoundedLinear, Linear, Target, UOp};
-use gradiff_kernel::passes::{Context, PASSES};
+use gradiff_kernel::passes::{Context, before_optimize};
 use gradiff_kernel::{Opt, Options, Setting, Strategy};
 use gradiff_rewrite::Trace;
 use gradiff_runtime::{Cache, Device, Executable, Memory};
@@ -43,8 +43,8 @@ const RUNS: u32 = 3;
 const SHORT: Duration = Duration::from_millis(2);
 /// Once the runs of a candidate take this long in total, it is not run again.
 const LONG: Duration = Duration::from_millis(500);
-/// If a call compiles several candidates, each but the first extends its limit by one part in this
-/// many. gcc 12 takes 0.1 s for a candidate on one core.
+/// If a call compiles several candidates, each after the first adds the limit of a single candidate
+/// divided by this number. gcc 12 takes 0.1 s for a candidate on one core.
 const SHARE: u32 = 32;
 /// All compiles of a round together may take this many times the limit of the first call.
 const TRIES: u32 = 3;
@@ -169,11 +169,7 @@ impl Tree {
     fn new(ast: &UOp, target: &Target, options: &Options) -> Option<Tree> {
         let mut trace = Trace::default();
         let mut ctx = Context::new(ast, target, options, &mut trace);
-        let passes = PASSES.iter().take_while(|pass| pass.name != "optimize");
-        let mut root = ast.clone();
-        for pass in passes {
-            root = (pass.run)(&root, &mut ctx).ok()?;
-        }
+        let root = before_optimize(ast, &mut ctx).ok()?;
         Some(Tree { root, target: ctx.target })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
+use gradiff_schedule::MAX_VIEW_ELEMENTS;
 
 use crate::error::invalid;
 use crate::modes::IS_WITHOUT_GRADIENTS;
@@ -14,10 +15,6 @@ use crate::{Element, Error, Scalar};
 /// them and reshapes stay within the limit too. A method may reduce more elements at once, below
 /// 2^48, such as the products of a [`matmul`](Tensor::matmul), none of which is stored.
 pub const MAX_ELEMENTS: i64 = 1 << 40;
-
-/// The maximal number of elements of a node that a method reduces at once. The scheduler takes no
-/// more.
-const MAX_REDUCED: i64 = (1 << 48) - 1;
 
 /// An array of elements of one dtype, computed when it is needed.
 ///
@@ -40,11 +37,7 @@ impl Tensor {
         }
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
-        let node = match IS_WITHOUT_GRADIENTS.get() && may_require_gradient(&node) {
-            true => detached(&node),
-            false => node,
-        };
-        Tensor::of_state(Shared::new(node), dtype, shape)
+        Tensor::of_state(Shared::new(without_gradients(node)), dtype, shape)
     }
 
     /// Creates a tensor that shares this state.
@@ -54,7 +47,8 @@ impl Tensor {
 
     /// Returns a tensor of the same elements, which an assignment to this one does not change.
     pub(crate) fn unchanged(&self) -> Tensor {
-        Tensor::of_state(Shared::new(self.uop()), self.dtype, self.shape.clone())
+        let node = without_gradients(self.uop());
+        Tensor::of_state(Shared::new(node), self.dtype, self.shape.clone())
     }
 
     /// Returns the state, which the tensor shares with its clones.
@@ -304,9 +298,17 @@ pub(crate) fn check_shape(shape: &[i64]) -> Result<i64, Error> {
     check_elements("a tensor", shape, MAX_ELEMENTS)
 }
 
+/// Returns the node, or within [`Tensor::no_grad`] one of the same value that passes no gradients.
+fn without_gradients(node: UOp) -> UOp {
+    match IS_WITHOUT_GRADIENTS.get() && may_require_gradient(&node) {
+        true => detached(&node),
+        false => node,
+    }
+}
+
 /// Checks the shape of a node that a method reduces at once, as [`check_shape`] does.
 pub(crate) fn check_reduced(shape: &[i64]) -> Result<i64, Error> {
-    check_elements("a reduction", shape, MAX_REDUCED)
+    check_elements("a reduction", shape, MAX_VIEW_ELEMENTS)
 }
 
 fn check_elements(name: &str, shape: &[i64], limit: i64) -> Result<i64, Error> {

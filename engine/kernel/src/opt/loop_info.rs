@@ -74,8 +74,7 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     together.sort_unstable();
     together.dedup();
     let loop_of = |range: &UOp| {
-        let size = range.src()[0].as_int().and_then(|end| i64::try_from(end).ok());
-        let (Some(size), Arg::Axis(axis)) = (size, range.arg()) else {
+        let (Some(size), Arg::Axis(axis)) = (range.trip_count(), range.arg()) else {
             return Err(malformed("a range without an end or a number"));
         };
         let bit = bits(range);

@@ -80,21 +80,20 @@ fn ranges_of(free: &Free, operand: &UOp) -> u64 {
 /// Returns the two factors of a product, of the same type. A factor that is cast from a 16-bit
 /// float is taken without the cast, and a gate of the product becomes a gate of both factors.
 fn operands(value: &UOp) -> Option<[UOp; 2]> {
-    let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
     match (value.op(), value.src()) {
         (Op::Mul, [x, y]) if value.dtype() == DType::F32 => {
             let narrow = |factor: &UOp| {
                 let source = factor.src().first().filter(|_| factor.op() == Op::Cast)?;
-                is_half(source.dtype()).then(|| source.clone())
+                source.dtype().is_half().then(|| source.clone())
             };
             match [narrow(x), narrow(y)] {
                 [Some(a), Some(b)] if a.dtype() == b.dtype() => Some([a, b]),
                 _ => Some([x.clone(), y.clone()]),
             }
         }
-        (Op::Mul, [x, y]) if is_half(value.dtype()) => Some([x.clone(), y.clone()]),
+        (Op::Mul, [x, y]) if value.dtype().is_half() => Some([x.clone(), y.clone()]),
         // The product need not be rounded to 16 bits before it is added.
-        (Op::Cast, [x]) if is_half(x.dtype()) => operands(x),
+        (Op::Cast, [x]) if x.dtype().is_half() => operands(x),
         (Op::Where, [gate, x, zero]) if zero.as_const()?.to_float() == Some(0.0) => {
             let zero = |factor: &UOp| UOp::constant(Constant::zero(factor.dtype()));
             let gated = |factor: UOp| UOp::select(gate.clone(), factor.clone(), zero(&factor));

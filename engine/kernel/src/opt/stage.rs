@@ -213,7 +213,8 @@ fn tiles(
         let is_own = |range: &&UOp| {
             is_within(range) && free.of_node(range) & free.of_node(load) != 0 && !is_thread(range)
         };
-        free.ranges().filter(is_own).map(size).product::<i64>()
+        let sizes = free.ranges().filter(is_own).map(|range| range.trip_count());
+        sizes.map(|count| count.unwrap_or(i64::MAX)).product::<i64>()
     };
     let mut found = Vec::new();
     for place in places {
@@ -232,11 +233,6 @@ fn tiles(
 
 fn is_thread(range: &UOp) -> bool {
     matches!(range.arg(), Arg::Axis(axis) if matches!(axis.kind, AxisKind::Local | AxisKind::Warp))
-}
-
-/// Returns the trip count of a range.
-fn size(range: &UOp) -> i64 {
-    range.src()[0].as_int().and_then(|size| i64::try_from(size).ok()).unwrap_or(i64::MAX)
 }
 
 /// Returns the terms of the index of a load; `None` if they cannot be told apart.
@@ -423,8 +419,8 @@ fn are_independent(digits: &[Digit], free: &Free) -> bool {
         let tuple = |counter| {
             of_range.iter().map(|digit| number(digit, counter)).collect::<Option<Vec<i64>>>()
         };
-        let Some(mut found) = (0..size(range).min(TILE_MAX)).map(tuple).collect::<Option<Vec<_>>>()
-        else {
+        let count = range.trip_count().unwrap_or(i64::MAX).min(TILE_MAX);
+        let Some(mut found) = (0..count).map(tuple).collect::<Option<Vec<_>>>() else {
             return false;
         };
         found.sort_unstable();

@@ -95,9 +95,9 @@ pub(crate) const LARGE_TILE: i64 = 4 * 4 * 16 * 8 * TILE_COLUMNS;
 /// warps divide the reduction: bf16 [16, 4096] by [11008, 4096] takes 57 us instead of 190 on an
 /// H100.
 pub(crate) const TILES_PER_DEVICE: i64 = 4 * LEAST_GROUPS;
-/// Fewest products that a warp adds up then.
+/// Fewest products that each warp adds up where warps divide a reduction.
 pub(crate) const WARP_STEPS_MIN: i64 = 4;
-/// Most warps that divide it.
+/// Most warps that divide a reduction.
 pub(crate) const WARPS_MAX: i64 = 8;
 /// Fewest rows and columns of a product whose operands are copied to local memory: those of a tile.
 pub(crate) const STAGED_MIN: i64 = 64;

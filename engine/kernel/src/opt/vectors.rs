@@ -35,18 +35,18 @@ pub(crate) fn choose_vectors(root: &UOp, target: &Target) -> Result<UOp, Error> 
         .filter(|range| is_upcast(range))
         .map(candidate)
         .filter(|candidate| {
-            (2..=LANES_MAX).contains(&candidate.count())
-                && (candidate.count() as u64).is_power_of_two()
+            (2..=LANES_MAX).contains(&candidate.lanes())
+                && (candidate.lanes() as u64).is_power_of_two()
         })
         .filter_map(|candidate| Some((candidate.cost()?, candidate)))
         .collect();
     candidates.sort_by_key(|(cost, candidate)| {
-        (*cost, std::cmp::Reverse(candidate.count()), candidate.number())
+        (*cost, std::cmp::Reverse(candidate.lanes()), candidate.number())
     });
     let mut chosen: Vec<Candidate<'_>> = Vec::new();
     for (_, candidate) in candidates {
         let fits = |known: &Candidate<'_>| {
-            known.count() == candidate.count() && known.is_independent(&candidate)
+            known.lanes() == candidate.lanes() && known.is_independent(&candidate)
         };
         if chosen.iter().all(fits) {
             chosen.push(candidate);
@@ -76,9 +76,9 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    fn count(&self) -> i64 {
-        let end = self.range.src()[0].as_int();
-        end.and_then(|end| i64::try_from(end).ok()).unwrap_or(0)
+    /// Returns the number of lanes; 0 if the range has no constant end.
+    fn lanes(&self) -> i64 {
+        self.range.trip_count().unwrap_or(0)
     }
 
     fn number(&self) -> i64 {
@@ -107,7 +107,7 @@ impl<'a> Candidate<'a> {
         for access in accesses {
             let address = &access.src()[0];
             let weight = if access.op() == Op::Load { self.free.weight(access) } else { 1 };
-            let part = LANES_MAX / self.count();
+            let part = LANES_MAX / self.lanes();
             let (each, saved) = match self.varies(access) {
                 true if self.is_contiguous(address) => (part, LANES_MAX),
                 true if self.is_permuted(address) => (2 * part, LANES_MAX),
@@ -124,7 +124,7 @@ impl<'a> Candidate<'a> {
     /// aligned if necessary, and with the same gate in all lanes.
     fn is_contiguous(&self, address: &UOp) -> bool {
         let index = &address.src()[1];
-        self.count() <= self.vectors.lanes_of(address.dtype())
+        self.lanes() <= self.vectors.lanes_of(address.dtype())
             && address.src().get(2).is_none_or(|gate| !self.varies(gate))
             && stride(index, &self.range, self.free) == Some(1)
             && (!self.vectors.aligned
@@ -146,7 +146,7 @@ impl<'a> Candidate<'a> {
             is_expanded && stride(range) == Some(1) && has_same_gate(range)
         };
         self.vectors.may_interleave()
-            && self.count() <= self.vectors.lanes_of(address.dtype())
+            && self.lanes() <= self.vectors.lanes_of(address.dtype())
             && has_same_gate(&self.range)
             && match stride(&self.range) {
                 Some(1) => true,
@@ -160,7 +160,7 @@ impl<'a> Candidate<'a> {
     fn find_aligned(&self) -> FxHashSet<&'a UOp> {
         let mut aligned: FxHashSet<&'a UOp> = FxHashSet::default();
         for node in &self.free.nodes {
-            let is_multiple = |number: i128| number % i128::from(self.count()) == 0;
+            let is_multiple = |number: i128| number % i128::from(self.lanes()) == 0;
             let is_aligned = |source: usize| aligned.contains(&node.src()[source]);
             let is_int = node.dtype().is_int();
             let is_found = match node.op() {

@@ -12,16 +12,13 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
-use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Local, Op};
+use gradiff_graph::{Arg, Constant, DType, Instruction, LOCAL_BYTES_MAX, Linear, Local, Op};
 use smallvec::{SmallVec, smallvec};
 
 use super::emitter::{Emitter, Form, Lanes, Loop, UopValue, machine_type};
 use super::helpers::{self, Helper};
 use crate::Error;
 use crate::signature::Signature;
-
-/// The maximal size of a local array, which is on the stack.
-const MAX_LOCAL_BYTES: u32 = 256 << 10;
 
 /// Translates the kernel into `function`, whose only parameter is the array of addresses.
 pub(crate) fn emit(
@@ -74,10 +71,6 @@ fn trusted() -> MemFlagsData {
 /// The flags of an access. Elements are aligned to their own size; vectors may be unaligned.
 fn access_of(kind: Type) -> MemFlagsData {
     if kind.is_vector() { MemFlagsData::new().with_notrap() } else { trusted() }
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 impl Emitter<'_, '_> {
@@ -144,7 +137,7 @@ impl Emitter<'_, '_> {
         let element = self.linear.uops[position].dtype.size_bytes() as i64;
         let size = local.size_elements.max(1).checked_mul(element);
         let size =
-            size.and_then(|size| u32::try_from(size).ok()).filter(|size| *size <= MAX_LOCAL_BYTES);
+            size.and_then(|size| u32::try_from(size).ok()).filter(|size| *size <= LOCAL_BYTES_MAX);
         let size = size.ok_or_else(|| self.malformed(position, "its array is too large"))?;
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4);
         let slot = self.builder.create_sized_stack_slot(slot);
@@ -464,7 +457,7 @@ impl Emitter<'_, '_> {
         if from == to {
             return Some(x);
         }
-        if is_half(from) {
+        if from.is_half() {
             let wide = self.half_to_f32(from, x);
             return self.cast(DType::F32, to, wide);
         }

@@ -171,7 +171,7 @@ impl Emitter<'_, '_> {
         let (to_kind, kind) = (machine_type(to), self.type_of(x));
         let is_same_width = to_kind.bits() == kind.lane_bits() && to != DType::Bool;
         let packed = to_kind.by(kind.lane_count()).filter(|_| is_same_width)?;
-        let is_half = matches!(to, DType::F16 | DType::BF16);
+        let is_half = to.is_half();
         match (op, from, to) {
             _ if is_half => None,
             (Op::Bitcast, ..) => Some(self.reinterpret(x, packed)),

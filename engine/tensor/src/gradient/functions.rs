@@ -111,14 +111,9 @@ impl Call<'_> {
     }
 }
 
-/// 1 where the condition holds, else 0.
-fn indicator(condition: &Tensor, like: &Tensor) -> Result<Tensor, Error> {
-    condition.cast(like.dtype())
-}
-
-/// 1 where x is above `low` and below `high`, else 0.
-fn strictly_between(x: &Tensor, low: f64, high: f64) -> Result<Tensor, Error> {
-    indicator(&greater(x, low)?.and(&x.cmplt(high)?)?, x)
+/// True where x is above `low` and below `high`.
+fn is_strictly_between(x: &Tensor, low: f64, high: f64) -> Result<Tensor, Error> {
+    greater(x, low)?.and(&x.cmplt(high)?)
 }
 
 fn greater(x: &Tensor, bound: f64) -> Result<Tensor, Error> {
@@ -142,8 +137,6 @@ const ROWS: [Row; 50] = {
     use Row::{Call, List, Unary};
     [
         Unary("abs", |x, _| x.sign()),
-        Unary("relu", |x, _| indicator(&greater(x, 0.0)?, x)),
-        Unary("relu6", |x, _| strictly_between(x, 0.0, 6.0)),
         Unary("exp", |_, y| Ok(y.clone())),
         Unary("log", |x, _| x.recip()),
         Unary("log10", |x, _| x.mul(LN_10)?.recip()),
@@ -157,7 +150,7 @@ const ROWS: [Row; 50] = {
         Unary("asinh", |x, _| {
             // 1 / sqrt(x^2 + 1), without a square that overflows.
             let size = x.abs()?.maximum(1)?;
-            let (part, rest) = (x.div(&size)?, size.recip()?);
+            let (part, rest) = (x.abs()?.minimum(1)?, size.recip()?);
             size.mul(&part.mul(&part)?.add(&rest.mul(&rest)?)?.sqrt()?)?.recip()
         }),
         Unary("acosh", |x, _| x.sub(1)?.sqrt()?.mul(&x.add(1)?.sqrt()?)?.recip()),
@@ -166,13 +159,6 @@ const ROWS: [Row; 50] = {
         Unary("acos", |x, _| x.neg()?.add(1)?.mul(&x.add(1)?)?.rsqrt()?.neg()),
         Unary("atan", |x, _| x.mul(x)?.add(1)?.recip()),
         Unary("erf", |x, _| x.mul(x)?.neg()?.exp()?.mul(FRAC_2_SQRT_PI)),
-        Unary("hardsigmoid", |x, _| strictly_between(x, -3.0, 3.0)?.div(6)),
-        Unary("hardswish", |x, _| {
-            let inside = x.div(3)?.add(0.5)?;
-            let is_above = x.cmplt(3)?.not()?;
-            let is_inside = greater(x, -3.0)?.and(&x.cmplt(3)?)?;
-            is_inside.where_(&inside, &indicator(&is_above, x)?)
-        }),
         Unary("softsign", |x, _| {
             let rest = x.abs()?.add(1)?.recip()?;
             rest.mul(&rest)
@@ -200,6 +186,22 @@ const ROWS: [Row; 50] = {
             slope.mul(1.0507)
         }),
         Call(COMPUTED, 1, |call, g| call.each(&[&|| Ok(g.clone())])),
+        // Where the derivative is 0, an infinite gradient gives 0 as well.
+        Call("relu", 1, |call, g| call.each(&[&|| shared(&greater(&call.source(0), 0.0)?, g)])),
+        Call("relu6", 1, |call, g| {
+            call.each(&[&|| shared(&is_strictly_between(&call.source(0), 0.0, 6.0)?, g)])
+        }),
+        Call("hardsigmoid", 1, |call, g| {
+            call.each(&[&|| shared(&is_strictly_between(&call.source(0), -3.0, 3.0)?, &g.div(6)?)])
+        }),
+        Call("hardswish", 1, |call, g| {
+            let x = call.source(0);
+            call.each(&[&|| {
+                let inside = g.mul(&x.div(3)?.add(0.5)?)?;
+                let outside = shared(&x.cmplt(3)?.not()?, g)?;
+                is_strictly_between(&x, -3.0, 3.0)?.where_(&inside, &outside)
+            }])
+        }),
         // Parameters follow the source.
         Call("leaky_relu", 2, |call, g| {
             let (x, slope) = (call.source(0), call.source(1));
@@ -242,7 +244,9 @@ const ROWS: [Row; 50] = {
         }),
         Call("copysign", 2, |call, g| {
             let (value, x) = (call.value(), call.source(0));
-            call.each(&[&|| g.mul(&value.sign()?.mul(&x.sign()?)?), &|| g.mul(0)])
+            call.each(&[&|| g.mul(&value.sign()?.mul(&x.sign()?)?), &|| {
+                Tensor::zeros(g.dtype(), g.shape())
+            }])
         }),
         Call("fmod", 2, |call, g| {
             let [x, y, value] = [call.source(0), call.source(1), call.value()];
@@ -359,7 +363,10 @@ pub(super) fn check(node: &UOp) -> Result<(), Error> {
 
 /// Returns whether there is a function of this name with a single source.
 pub(super) fn is_unary(name: &str) -> bool {
-    ROWS.iter().any(|row| matches!(row, Row::Unary(known, _) if *known == name))
+    ROWS.iter().any(|row| match row {
+        Row::Unary(known, _) | Row::Call(known, 1, _) => *known == name,
+        _ => false,
+    })
 }
 
 /// Returns the gradients with respect to the sources of a `Function` node.

@@ -7,8 +7,9 @@ use gradiff_graph::{Arg, Constant, Op, UOp};
 use super::buffered::buffered;
 use super::functions;
 use super::shares::{divided, shared};
+use crate::methods::movement::inverse;
 use crate::tensor::{broadcast, reshape_node, with_shape};
-use crate::{Error, Tensor};
+use crate::{Error, Scalar, Tensor};
 
 /// The gradients with respect to the sources of a node; `None` for a source that has none.
 type Gradients = Result<Vec<Option<Tensor>>, Error>;
@@ -67,9 +68,8 @@ fn moved_back(node: &UOp, g: &Tensor) -> Result<Tensor, Error> {
     match (node.op(), node.arg()) {
         (Op::Reshape, _) => Ok(Tensor::from_valid(reshape_node(g.uop(), from))),
         (Op::Permute, Arg::Dims(axes)) => {
-            let mut inverse = vec![0; axes.len()];
-            axes.iter().enumerate().for_each(|(to, axis)| inverse[*axis as usize] = to);
-            Ok(g.permuted(&inverse))
+            let order: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
+            Ok(g.permuted(&inverse(&order)))
         }
         (Op::Expand, Arg::Dims(to)) => {
             let axes: Vec<usize> =
@@ -131,16 +131,10 @@ fn product_of_rest(x: &Tensor, axes: &[usize]) -> Result<Tensor, Error> {
     let last = rows.len() - 1;
     // The products of the elements before each, and of those after it.
     let before = |row: &Tensor| -> Result<Tensor, Error> {
-        let mut pads = vec![(0, 0); rows.len()];
-        let mut kept: Vec<(i64, i64)> = rows.iter().map(|size| (0, *size)).collect();
-        pads[last].0 = 1;
-        kept[last].1 = count;
-        row.pad(&pads, 1)?.shrink(&kept)?.cumprod(last as i64)
+        row.delayed(last, Scalar::Int(1))?.cumprod(last as i64)
     };
     let product = before(&row)?.mul(&before(&row.flip(&[-1])?)?.flip(&[-1])?)?;
-    let mut inverse = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(to, axis)| inverse[*axis] = to);
-    Ok(product.reshape(moved.shape())?.permuted(&inverse))
+    Ok(product.reshape(moved.shape())?.permuted(&inverse(&order)))
 }
 
 /// The gradient with respect to `greater` of the larger of two tensors, or with respect to `less`

@@ -3,6 +3,7 @@
 use gradiff_graph::DType;
 
 use crate::axes::resolve_axis;
+use crate::methods::movement::ceil_div;
 use crate::{Error, Scalar, Tensor};
 
 /// The longest axis along which each element is a reduction of its own, in a single kernel.
@@ -140,7 +141,7 @@ impl Tensor {
     /// Divides an axis into blocks, along a new axis after it; the last block is filled up.
     pub(super) fn in_blocks(&self, axis: usize, fill: Scalar) -> Result<Tensor, Error> {
         let size = self.shape()[axis];
-        let blocks = (size as u64).div_ceil(BLOCK as u64) as i64;
+        let blocks = ceil_div(size, BLOCK);
         let mut pads = vec![(0, 0); self.rank()];
         pads[axis].1 = blocks * BLOCK - size;
         let mut shape = self.shape().to_vec();
@@ -161,7 +162,7 @@ impl Tensor {
     }
 
     /// The elements at the position before along `axis`, and `first` at the first position.
-    pub(super) fn delayed(&self, axis: usize, first: Scalar) -> Result<Tensor, Error> {
+    pub(crate) fn delayed(&self, axis: usize, first: Scalar) -> Result<Tensor, Error> {
         let mut pads = vec![(0, 0); self.rank()];
         pads[axis].0 = 1;
         self.pad(&pads, first)?.range(axis, 0, self.shape()[axis])

@@ -292,8 +292,8 @@ impl Tensor {
         })
     }
 
-    /// `e^x / 2`, which overflows only where the half does, and `e^-x / 2` of numbers that are not
-    /// negative; for large ones, where it does not matter, some smaller number.
+    /// `e^x / 2`, which overflows only where the half does, and `e^-x / 2`, of numbers that are not
+    /// negative. The second is too small above 80, where it does not change the sum of both.
     fn half_powers(&self) -> Result<(Tensor, Tensor), Error> {
         let is_large = Tensor::full(self.dtype(), &[], 80)?.cmplt(self)?;
         let power = is_large.where_(&self.sub(1)?, self)?.exp()?;

@@ -23,13 +23,9 @@ struct Layout {
 
 impl Layout {
     fn of(dtype: DType) -> Layout {
-        let (word, int, bits, mantissa) = match dtype {
-            DType::F16 => (DType::U16, DType::I32, 16, 10),
-            DType::BF16 => (DType::U16, DType::I32, 16, 7),
-            DType::F32 => (DType::U32, DType::I32, 32, 23),
-            _ => (DType::U64, DType::I64, 64, 52),
-        };
-        let magnitude = (1 << (bits - 1)) - 1;
+        let (word, int) = (dtype.unsigned(), wide(dtype).signed());
+        let mantissa = dtype.mantissa_bits();
+        let magnitude = (1 << (dtype.bits() - 1)) - 1;
         let infinity = magnitude >> mantissa << mantissa;
         Layout { word, int, magnitude, infinity, whole: f64::from(mantissa).exp2() }
     }
@@ -187,7 +183,7 @@ impl Tensor {
 
     /// Returns whether x is NaN, as bool; false for integers and bool. All dtypes.
     /// # Errors
-    /// None.
+    /// Never, as yet: a `Result` as of all methods.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -202,7 +198,7 @@ impl Tensor {
     /// Returns whether x is an infinity of either sign, as bool; false for integers and bool. All
     /// dtypes.
     /// # Errors
-    /// None.
+    /// Never, as yet: a `Result` as of all methods.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -217,7 +213,7 @@ impl Tensor {
     /// Returns whether x is neither NaN nor an infinity, as bool; true for integers and bool. All
     /// dtypes.
     /// # Errors
-    /// None.
+    /// Never, as yet: a `Result` as of all methods.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;

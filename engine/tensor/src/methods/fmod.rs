@@ -25,10 +25,9 @@ struct Parts {
 
 impl Layout {
     fn of(dtype: DType) -> Layout {
-        match dtype {
-            DType::F64 => Layout { word: DType::U64, mantissa: 52, bias: 1023, shift_bits: 11 },
-            _ => Layout { word: DType::U32, mantissa: 23, bias: 127, shift_bits: 8 },
-        }
+        let mantissa = dtype.mantissa_bits();
+        let shift_bits = dtype.bits() - 1 - mantissa;
+        Layout { word: dtype.unsigned(), mantissa, bias: dtype.exponent_bias(), shift_bits }
     }
 
     fn parts(&self, size: &Tensor) -> Result<Parts, Error> {

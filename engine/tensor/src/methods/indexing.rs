@@ -172,10 +172,14 @@ impl Tensor {
             return invalid(format!("scatter_reduce by {reduce:?} of {self:?}: it has none"));
         }
         let hits = self.hits("scatter_reduce", index, src, axis)?;
+        let writes = || {
+            let ones = Tensor::ones(DType::I32, src.shape())?;
+            ones.sums_by_index(index, hits.axis, self.shape()[hits.axis])
+        };
         // What is there counts where it is included, and where nothing is written.
         let is_kept = match include_self {
             true => Tensor::full(DType::Bool, self.shape(), true)?,
-            false => hits.mask.any(-1)?.not()?,
+            false => writes()?.cmpeq(0)?,
         };
         let wide = dtype.accumulator();
         let kept =
@@ -191,7 +195,7 @@ impl Tensor {
             }
             Scattered::Mean => {
                 let added = src.sums_by_index(index, hits.axis, self.shape()[hits.axis])?;
-                let count = hits.mask.cast(wide)?.sum(-1)?.add(&is_kept.cast(wide)?)?;
+                let count = writes()?.cast(wide)?.add(&is_kept.cast(wide)?)?;
                 kept(zero(wide))?.add(&added)?.div(&count)?.cast(dtype)
             }
             Scattered::Amax | Scattered::Amin => {

@@ -360,7 +360,7 @@ impl Tensor {
                 self.shape()
             ));
         }
-        let size = (total as u64).div_ceil(count as u64) as usize;
+        let size = ceil_div(total, count) as usize;
         let sizes: Vec<i64> = match size {
             0 => vec![0; count as usize],
             _ => (0..total).step_by(size).map(|at| (size as i64).min(total - at)).collect(),
@@ -400,7 +400,7 @@ impl Tensor {
             self.emptied(&[outer, &[0, count]].concat())?
         } else {
             // In rows of `total + 1` elements of the repeated axis, row j begins with element j.
-            let copies = size + (size as u64).div_ceil(total as u64) as i64;
+            let copies = size + ceil_div(size, total);
             let mut counts = vec![1; x.rank()];
             counts[last] = copies;
             let rows = x.repeat(&counts)?.range(last, 0, size * (total + 1))?;
@@ -720,6 +720,24 @@ impl Tensor {
         self.pad(&pads, zero(self.dtype()))
     }
 
+    /// Inserts `stride - 1` zeros between the elements of each axis from `first` on, for as many
+    /// axes as there are strides.
+    pub(crate) fn spread(&self, first: usize, strides: &[i64]) -> Result<Tensor, Error> {
+        let (mut split, mut merged) = (self.shape().to_vec(), self.shape().to_vec());
+        let mut pads = vec![(0, 0); self.rank()];
+        let mut ranges: Vec<(i64, i64)> = merged.iter().map(|size| (0, *size)).collect();
+        for (number, stride) in strides.iter().enumerate() {
+            let (axis, zeros) = (first + number, first + 2 * number + 1);
+            split.insert(zeros, 1);
+            pads.insert(zeros, (0, stride - 1));
+            merged[axis] = merged[axis].saturating_mul(*stride);
+            // Without the zeros after the last element.
+            ranges[axis].1 = (merged[axis] - (stride - 1)).max(0);
+        }
+        let padded = self.reshape(&split)?.pad(&pads, zero(self.dtype()))?;
+        padded.reshape(&merged)?.shrink(&ranges)
+    }
+
     /// Keeps `count` elements of one axis: `start`, `start + stride`, and so on.
     fn strided(&self, axis: usize, start: i64, count: i64, stride: i64) -> Result<Tensor, Error> {
         let span = if count == 0 { 0 } else { (count - 1) * stride + 1 };
@@ -780,6 +798,18 @@ pub(crate) fn steps_of(
 /// Returns the axis of a result that has one more than `shape`.
 fn new_axis(method: &str, number: i64, shape: &[i64]) -> Result<usize, Error> {
     resolve_axis(method, number, &[shape, &[1]].concat())
+}
+
+/// The permutation that undoes another.
+pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, from)| inverse[*from] = to);
+    inverse
+}
+
+/// `count / divisor` rounded up, of a count from 0 and a divisor from 1 on.
+pub(crate) fn ceil_div(count: i64, divisor: i64) -> i64 {
+    count / divisor + i64::from(count % divisor != 0)
 }
 
 /// The zero of a dtype; false for bool.

@@ -6,6 +6,7 @@ use gradiff_graph::{DType, Op};
 
 use crate::axes::resolve_axis;
 use crate::error::invalid;
+use crate::methods::movement::ceil_div;
 use crate::tensor::check_reduced;
 use crate::{Axes, Error, Scalar, Tensor, keepdim};
 
@@ -204,7 +205,7 @@ impl Tensor {
         let keys = match self.dtype() {
             DType::Bool => self.cast(DType::U8)?,
             dtype if dtype.is_float() => {
-                let bits = self.bitcast(signed_of_bits(dtype))?;
+                let bits = self.bitcast(dtype.signed())?;
                 let dtype = bits.dtype();
                 let largest = dtype.int_range().map_or(0, |range| range.1 as i64);
                 // The bits of negative numbers increase with their magnitude.
@@ -263,15 +264,6 @@ impl Tensor {
     }
 }
 
-/// The signed integers that are as wide as these floats.
-fn signed_of_bits(dtype: DType) -> DType {
-    match dtype.size_bytes() {
-        2 => DType::I16,
-        4 => DType::I32,
-        _ => DType::I64,
-    }
-}
-
 /// Sorted runs along the last axis.
 struct Runs {
     /// The keys, ascending within each run.
@@ -289,7 +281,7 @@ impl Runs {
     fn of_blocks(keys: &Tensor) -> Result<Runs, Error> {
         let (rank, count) = (keys.rank(), keys.shape()[keys.rank() - 1]);
         let size = if count <= COUNTED_MAX { count.max(1) } else { SORTED_BLOCK };
-        let blocks = (count + size - 1) / size;
+        let blocks = ceil_div(count, size);
         let outer = &keys.shape()[..rank - 1];
         let shape = |inner: &[i64]| [outer, inner].concat();
         // Padding comes last: no key is larger, and of equal ones the earlier come before.

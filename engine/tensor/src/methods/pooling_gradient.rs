@@ -224,9 +224,7 @@ impl Tensor {
             shape[axis] = size;
             return Tensor::zeros(self.dtype(), &shape);
         }
-        let mut pads = vec![(0, 0); self.rank()];
-        pads[axis] = (first + distance, size - end - distance);
-        self.range(axis, first, end)?.pad(&pads, 0)
+        self.range(axis, first, end)?.padded(axis, first + distance, size - end - distance)
     }
 }
 

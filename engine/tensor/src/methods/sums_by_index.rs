@@ -3,11 +3,16 @@
 use gradiff_graph::{DType, Op};
 
 use crate::methods::movement::zero;
+use crate::tensor::check_reduced;
 use crate::{Error, Scalar, Tensor};
 
 /// The number of pairs of elements and positions from which on elements are sorted by their
 /// indices, and not compared with each position: what sorting launches takes longer before.
-const SORTED_MIN: i64 = 1 << 20;
+const SORTED_MIN: i64 = 1 << 21;
+/// The cost of sorting an index, in terms of a comparison in a vector.
+const SORTED_KEY: i64 = 4096;
+/// The cost of looking an index up, for each bisection, in terms of a comparison in a vector.
+const LOOKUP: i64 = 16;
 /// The sizes of both axes from which on they are sorted.
 const SORTED_AXIS_MIN: i64 = 32;
 
@@ -25,8 +30,16 @@ impl Tensor {
         let count = self.shape()[axis];
         let rest = self.size_elements().checked_div(count).unwrap_or(0);
         let pairs = count.saturating_mul(size).saturating_mul(rest);
-        let value = match SORTED_AXIS_MIN <= count.min(size) && SORTED_MIN <= pairs {
-            true => x.sums_of_sorted(index, axis, size)?,
+        let narrow = unexpanded(index, axis);
+        // A position is compared with each index, or looked up among those that are sorted.
+        let keys = narrow.size_elements();
+        let lookups = keys.saturating_mul(LOOKUP * (1 + i64::from(count.max(1).ilog2())));
+        let is_sorted = SORTED_AXIS_MIN <= count.min(size)
+            && SORTED_MIN.max(keys.saturating_mul(SORTED_KEY)) <= pairs
+            && lookups < self.size_elements().saturating_mul(count)
+            && check_reduced(&[self.shape(), &[count]].concat()).is_ok();
+        let value = match is_sorted {
+            true => x.sums_of_sorted(&narrow, axis, size)?,
             false => {
                 let mask = positions_named(index, axis, size)?;
                 let nothing = Tensor::scalar(x.dtype(), zero(x.dtype()))?;
@@ -37,30 +50,33 @@ impl Tensor {
         Ok(value.as_function("sums_by_index", &[&x, index, &axis]))
     }
 
-    /// Sorts the elements by their indices; then those of a position are next to each other, and
-    /// their running sum ends with all of them.
+    /// Sorts the elements by their indices, which are repeated along axes of size 1; then those of a
+    /// position are next to each other, and their running sum ends with all of them.
     fn sums_of_sorted(&self, index: &Tensor, axis: usize, size: i64) -> Result<Tensor, Error> {
         let count = self.shape()[axis];
-        // An index that is repeated along other axes is sorted once.
-        let node = index.uop();
-        let narrow = match node.op() {
-            Op::Expand if node.src()[0].shape().is_some_and(|shape| shape[axis] == count) => {
-                Tensor::from_valid(node.src()[0].clone())
-            }
-            _ => index.clone(),
-        };
         let wide = |x: &Tensor, to: i64| {
             let mut shape = self.shape().to_vec();
             shape[axis] = to;
             x.expand(&shape)
         };
-        let keys = numbers_of_positions(&narrow, size)?;
+        let keys = numbers_of_positions(index, size)?;
         let order = keys.argsort(axis as i64, false)?;
         let keys = keys.gather(axis as i64, &order)?.contiguous();
         let sorted = self.gather(axis as i64, &wide(&order, count)?)?.contiguous();
         let sums = sorted.sums_of_equal_keys(&keys, axis)?.contiguous();
         let last = last_of_equal_keys(&keys, axis, size)?;
         sums.gather(axis as i64, &wide(&last, size)?)
+    }
+}
+
+/// Returns an index before it was repeated along axes other than `axis`, so that it is sorted once.
+fn unexpanded(index: &Tensor, axis: usize) -> Tensor {
+    let (node, count) = (index.uop(), index.shape()[axis]);
+    match node.op() {
+        Op::Expand if node.src()[0].shape().is_some_and(|shape| shape[axis] == count) => {
+            Tensor::from_valid(node.src()[0].clone())
+        }
+        _ => index.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use gradiff_graph::{DType, Op};
 
 use crate::error::invalid;
 use crate::methods::elementwise::wide;
+use crate::methods::movement::{ceil_div, zero};
 use crate::promotion::promote;
 use crate::tensor::broadcast;
 use crate::{Error, Scalar, Tensor};
@@ -347,7 +348,7 @@ impl Tensor {
         let padding = options.padding.pairs(axes, "conv2d with padding")?;
         let stride = options.stride.numbers(axes, 1, "conv2d with stride")?;
         let dilation = options.dilation.numbers(axes, 1, "conv2d with dilation")?;
-        let padded = self.padded_last(&padding, self.zero())?;
+        let padded = self.padded_last(&padding, zero(self.dtype()))?;
         padded.convolution("conv2d", weight, &Steps { groups: options.groups, stride, dilation })
     }
 
@@ -366,7 +367,9 @@ impl Tensor {
             return Err(Error::Invalid(format!("{name} of {shape:?}: an image has no elements")));
         }
         let padding = options.padding.pairs(axes, "conv_transpose2d with padding")?;
-        let stride = options.stride.numbers(axes, 1, "conv_transpose2d with stride")?;
+        let mut stride = options.stride.numbers(axes, 1, "conv_transpose2d with stride")?;
+        // The stride of a single element has no effect, however large it is.
+        (0..axes).filter(|axis| self.shape()[2 + axis] == 1).for_each(|axis| stride[axis] = 1);
         let dilation = options.dilation.numbers(axes, 1, "conv_transpose2d with dilation")?;
         let added =
             options.output_padding.numbers(axes, 0, "conv_transpose2d with output_padding")?;
@@ -393,7 +396,7 @@ impl Tensor {
         // many less, that the windows end as stated.
         let is_divided = |axis: usize| phases[axis].is_some();
         let between = (0..axes).map(|axis| if is_divided(axis) { 1 } else { stride[axis] });
-        let mut image = self.spread(&between.collect::<Vec<i64>>())?;
+        let mut image = self.with_zeros_between(&between.collect::<Vec<i64>>())?;
         for axis in (0..axes).filter(|axis| !is_divided(*axis)) {
             let reach = Extent::reach(shape[2 + axis], dilation[axis]).ok_or_else(too_large)? - 1;
             let (before, after) = (padding[axis].0, padding[axis].1.saturating_sub(added[axis]));
@@ -499,7 +502,7 @@ impl Tensor {
         }
         let (outer, inner) = self.shape().split_at(self.rank() - axes);
         let shape = [outer, sizes].concat();
-        let zeros = Tensor::full(self.dtype(), &shape, self.zero())?;
+        let zeros = Tensor::full(self.dtype(), &shape, zero(self.dtype()))?;
         let flat =
             |x: &Tensor, sizes: &[i64]| x.reshape(&[outer, &[sizes.iter().product()]].concat());
         let (elements, positions) = (flat(self, inner)?, flat(positions, inner)?);
@@ -723,7 +726,7 @@ impl Tensor {
             };
             merged.push(total);
         }
-        let turns = self.permuted(&order).pad(&pads, self.zero())?;
+        let turns = self.permuted(&order).pad(&pads, zero(self.dtype()))?;
         // Those that are put together are stored in whole blocks; a part of a block is not.
         let are_joined = phases.iter().flatten().any(|parts| 1 < parts.len());
         if are_joined { turns.contiguous() } else { turns }.reshape(&merged)
@@ -731,10 +734,8 @@ impl Tensor {
 
     /// Adds zeros before and after an axis; negative numbers remove elements.
     fn resized(&self, axis: usize, before: i64, after: i64) -> Result<Tensor, Error> {
-        let mut pads = vec![(0, 0); self.rank()];
-        pads[axis] = (before.max(0), after.max(0));
         // Zeros may be removed, too, so they come first.
-        let padded = self.pad(&pads, self.zero())?;
+        let padded = self.padded(axis, before.max(0), after.max(0))?;
         let size = padded.shape()[axis];
         let removed = |added: i64| added.saturating_neg().max(0);
         let (first, last) = (removed(before), size.saturating_sub(removed(after)));
@@ -744,30 +745,20 @@ impl Tensor {
                 self.shape()
             ));
         }
-        let mut ranges: Vec<(i64, i64)> = padded.shape().iter().map(|size| (0, *size)).collect();
-        ranges[axis] = (first, last);
-        padded.shrink(&ranges)
+        padded.range(axis, first, last)
     }
 
     /// Inserts `stride - 1` zeros between the elements of each axis from the third on.
-    fn spread(&self, stride: &[i64]) -> Result<Tensor, Error> {
+    fn with_zeros_between(&self, stride: &[i64]) -> Result<Tensor, Error> {
         if stride.iter().all(|stride| *stride == 1) {
             return Ok(self.clone());
         }
         let shape = self.shape();
-        let mut split = shape[..2].to_vec();
-        let (mut pads, mut merged) = (vec![(0, 0); 2], shape[..2].to_vec());
-        let mut ranges: Vec<(i64, i64)> = merged.iter().map(|size| (0, *size)).collect();
-        for (size, stride) in shape[2..].iter().zip(stride) {
-            split.extend([*size, 1]);
-            pads.extend([(0, 0), (0, stride - 1)]);
-            let Some(total) = size.checked_mul(*stride) else {
-                return invalid(format!("conv_transpose2d of {shape:?}: the stride is too large"));
-            };
-            merged.push(total);
-            ranges.push((0, (total - (stride - 1)).max(0)));
+        let mut sizes = shape[2..].iter().zip(stride);
+        if sizes.any(|(size, stride)| size.checked_mul(*stride).is_none()) {
+            return invalid(format!("conv_transpose2d of {shape:?}: the stride is too large"));
         }
-        self.reshape(&split)?.pad(&pads, self.zero())?.reshape(&merged)?.shrink(&ranges)
+        self.spread(2, stride)
     }
 
     /// Returns the windows over the last axes: these axes become the numbers of the windows, and
@@ -825,7 +816,7 @@ impl Tensor {
         let padded = if pads.iter().all(|pad| *pad == (0, 0)) {
             self.clone()
         } else {
-            self.pad(&pads, self.zero())?
+            self.pad(&pads, zero(self.dtype()))?
         };
         let apart = padded.shrink(&kept)?.reshape(&split)?.shrink(&inside)?;
         Ok(apart.permuted(&order))
@@ -843,10 +834,10 @@ impl Tensor {
         for Extent { size, kernel, stride, dilation, count } in extents {
             let strided = count * stride;
             // A row holds all windows, with the elements up to the next one.
-            let copies = (strided - dilation).max(1).div_ceil_to(*size);
+            let copies = ceil_div((strided - dilation).max(1), *size);
             let row = copies * size + dilation;
             let length = kernel.saturating_mul(row);
-            let repeats = length.div_ceil_to(*size);
+            let repeats = ceil_div(length, *size);
             ones.extend([1, *size]);
             repeated.extend([repeats, *size]);
             flat.push(repeats.saturating_mul(*size));
@@ -1017,7 +1008,7 @@ impl Tensor {
                 let reach = Extent::reach(kernel[axis], dilation[axis])?;
                 let total = size.checked_add(before)?.checked_add(after)?;
                 let steps = total.checked_sub(reach).filter(|rest| 0 <= *rest)?;
-                let mut last = steps.div_ceil_to(stride[axis]);
+                let mut last = ceil_div(steps, stride[axis]);
                 // A window that begins in the padding at the end does not count.
                 let start = last.saturating_mul(stride[axis]);
                 if 0 < last && size + before <= start {
@@ -1029,11 +1020,6 @@ impl Tensor {
             beyond[axis] = rest(sizes[axis]).unwrap_or(0);
         }
         Ok(Pooling { kernel, stride, dilation, padding, beyond })
-    }
-
-    /// The zero of the dtype.
-    fn zero(&self) -> Scalar {
-        if self.dtype() == DType::Bool { Scalar::Bool(false) } else { Scalar::Int(0) }
     }
 }
 
@@ -1067,6 +1053,7 @@ impl Steps {
         };
         let mut numbers = self.stride.iter().chain(&self.dilation).chain([&self.groups]);
         let fits = numbers.all(|number| 1 <= *number)
+            && !kernel.is_empty()
             && [self.stride.len(), self.dilation.len(), kernel.len()] == [sizes.len(); 3]
             && inputs.checked_mul(self.groups) == Some(*channels)
             && outputs % self.groups == 0;
@@ -1088,15 +1075,4 @@ pub(crate) struct Pooling {
     /// The number of elements that the last window reaches beyond the padding; negative if it ends
     /// before, so that no window is in what follows.
     pub(super) beyond: Vec<i64>,
-}
-
-/// Division that rounds up.
-trait DivCeil {
-    fn div_ceil_to(self, divisor: i64) -> i64;
-}
-
-impl DivCeil for i64 {
-    fn div_ceil_to(self, divisor: i64) -> i64 {
-        self / divisor + i64::from(self % divisor != 0)
-    }
 }

@@ -6,7 +6,7 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use gradiff_graph::{Constant, DType, Op, Placement};
 
-use super::uniform::fractions;
+use super::uniform::{check_float, fractions};
 use crate::error::invalid;
 use crate::{Error, Tensor, keepdim};
 
@@ -290,13 +290,6 @@ fn cumulative(weights: &Tensor) -> Result<Tensor, Error> {
     let sums = weights.cmpeq(0)?.where_(0, &sums)?.cummax(1)?;
     let total = sums.shrink(&[(0, rows), (categories - 1, categories)])?;
     Ok(sums.mul(&total.recip()?)?.contiguous())
-}
-
-fn check_float(name: &str, dtype: DType) -> Result<(), Error> {
-    match dtype.is_float() {
-        true => Ok(()),
-        false => invalid(format!("{name} of {dtype}: it makes floats; for integers see randint")),
-    }
 }
 
 /// Refuses parameters that are not finite in a float dtype.

@@ -15,9 +15,7 @@ pub(super) fn fractions(
     dtype: DType,
     shape: &[i64],
 ) -> Result<Tensor, Error> {
-    let Some((bits_dtype, mantissa_bits)) = mantissa(dtype) else {
-        return invalid(format!("{name} of {dtype}: it makes floats; for integers see randint"));
-    };
+    check_float(name, dtype)?;
     let elements = check_shape(shape)?;
     let device = name_of(placement)?;
     if elements == 0 {
@@ -30,21 +28,18 @@ pub(super) fn fractions(
         ));
     };
     let words = random_words(placement, draw(device, words), words)?;
-    let bits = resize(&words, bits_dtype, elements)?;
+    let bits = resize(&words, dtype.unsigned(), elements)?;
     // The exponent of 1 and random mantissas are the numbers of [1, 2).
-    let exponent = Tensor::ones(dtype, &[1])?.bitcast(bits_dtype)?;
-    let shift = i64::from(dtype.bits()) - mantissa_bits;
+    let exponent = Tensor::ones(dtype, &[1])?.bitcast(dtype.unsigned())?;
+    let shift = i64::from(dtype.bits() - dtype.mantissa_bits());
     bits.shr(shift)?.or(&exponent)?.bitcast(dtype)?.sub(1)?.reshape(shape)
 }
 
-/// The dtype of a float's bits, and the number of bits of its mantissa.
-fn mantissa(dtype: DType) -> Option<(DType, i64)> {
-    match dtype {
-        DType::F16 => Some((DType::U16, 10)),
-        DType::BF16 => Some((DType::U16, 7)),
-        DType::F32 => Some((DType::U32, 23)),
-        DType::F64 => Some((DType::U64, 52)),
-        _ => None,
+/// Refuses dtypes that are not floats.
+pub(super) fn check_float(name: &str, dtype: DType) -> Result<(), Error> {
+    match dtype.is_float() {
+        true => Ok(()),
+        false => invalid(format!("{name} of {dtype}: it makes floats; for integers see randint")),
     }
 }
 

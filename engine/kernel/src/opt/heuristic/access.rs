@@ -47,7 +47,7 @@ impl Access {
 
     /// Returns whether it is of 16-bit floats.
     pub(super) fn is_of_halves(&self) -> bool {
-        matches!(self.dtype, DType::F16 | DType::BF16)
+        self.dtype.is_half()
     }
 
     /// Returns whether its gate depends on a range.
@@ -159,7 +159,7 @@ impl Accesses {
         let list = free.nodes.iter().filter(|node| is_access(node) && !is_never(node));
         let list = list.map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
-        let is_half = |node: &UOp| matches!(node.dtype(), DType::F16 | DType::BF16);
+        let is_half = |node: &UOp| node.dtype().is_half();
         // 16-bit floats are computed with as f32.
         let bytes = |node: &UOp| if is_half(node) { 4 } else { node.dtype().size_bytes() as i64 };
         let wide = || free.nodes.iter().filter(is_wide);

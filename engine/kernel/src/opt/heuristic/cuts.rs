@@ -21,9 +21,8 @@ pub(super) fn cut_at_gates(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
         access.stride(&info.range) == Some(1)
             || between.any(|between| access.is_interleaved(&info.range, between))
     };
-    let is_contiguous = |info: &Loop| {
-        accesses.list.iter().any(|access| access.is_store && is_vector(access, info))
-    };
+    let is_contiguous =
+        |info: &Loop| accesses.list.iter().any(|access| access.is_store && is_vector(access, info));
     let is_cut = |info: &&Loop| {
         info.axis.kind == AxisKind::Loop
             && info.is_output
