@@ -109,14 +109,11 @@ fn with_values(kernel: &Linear) -> Linear {
                 open.pop();
                 loaded = None;
             }
-            (Op::Load, _) if uop.dtype == DType::F32 => {
+            // A kernel that is lowered takes no lane of a loaded vector.
+            (Op::Load, _) if uop.dtype == DType::F32 && uop.lanes == 1 => {
                 let unrolled = open.iter().fold(0u64, |bits, (bit, _)| bits | *bit);
                 if unrolled & !bits == 0 || !is_stored(uop) {
-                    let last = Arg::Int(i64::from(uop.lanes) - 1);
-                    loaded = Some(match uop.lanes {
-                        1 => position,
-                        _ => push(&mut uops, Op::Lane, &[position], last),
-                    });
+                    loaded = Some(position);
                 }
             }
             _ => {}
