@@ -341,15 +341,15 @@ fn batch_norm_computes_statistics_that_no_optimiser_has() {
     let x = data(&[2, 1], &[1.0, 5.0]);
     let _training = Tensor::train(true);
     let (mut mean, mut sizes) = (0.0, Vec::new());
-    for _ in 0..60 {
+    for _ in 0..200 {
         norm.forward(&x).unwrap();
         mean = 0.5 * mean + 1.5;
         sizes.push(norm.running_mean.as_ref().unwrap().uop().order().len());
     }
     let largest = |sizes: &[usize]| *sizes.iter().max().unwrap();
-    assert!(largest(&sizes) < 2 * largest(&sizes[..10]), "{sizes:?}");
+    assert!(largest(&sizes) < 2 * largest(&sizes[..40]), "{sizes:?}");
     assert_close("mean", &optional(&norm.running_mean), &[mean], 1e-6);
-    assert_eq!(norm.num_batches_tracked.to_text().unwrap(), "[60]");
+    assert_eq!(norm.num_batches_tracked.to_text().unwrap(), "[200]");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //!
 //! Nothing here computes, but for an optimiser: it computes the parameters when it is created, and
 //! in each step all parameters, buffers and its state in one run. An update is an
-//! [`assign`](gradiff_tensor::Tensor::assign). A [`BatchNorm`] whose buffers no optimiser has
-//! computes them after several batches.
+//! [`assign`](gradiff_tensor::Tensor::assign). A [`BatchNorm`] computes its buffers when more than
+//! 30 batches wait for a step.
 //!
 //! ```
 //! use gradiff_nn::optim::{Optimizer, SGD};

@@ -10,7 +10,7 @@ use crate::{Module, state};
 
 /// Updates wait until the graph from the running mean down to its buffer has more nodes than this.
 /// Each adds 3 to 5 of them, and keeps its batch in memory until it is computed.
-const WAITING_NODES: usize = 24;
+const WAITING_NODES: usize = 96;
 
 /// Batch normalization of [n, c, ..], by the mean and variance of each channel.
 ///
@@ -143,9 +143,12 @@ impl BatchNorm {
         else {
             return Ok(());
         };
-        let nodes = successors(Some(running_mean.uop()), |node| node.src().first().cloned());
-        if WAITING_NODES < nodes.count() {
-            realize(&[running_mean, running_var, &self.num_batches_tracked])?;
+        let buffers = [running_mean, running_var, &self.num_batches_tracked];
+        let nodes = |buffer: &&Tensor| {
+            successors(Some(buffer.uop()), |node| node.src().first().cloned()).count()
+        };
+        if buffers.iter().map(nodes).any(|count| WAITING_NODES < count) {
+            realize(&buffers)?;
         }
         let unbiased = count as f64 / (count - 1) as f64;
         let updates = [(running_mean, mean, 1.0), (running_var, variance, unbiased)];

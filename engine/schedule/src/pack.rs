@@ -82,27 +82,29 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
     let row: i64 = reduced.iter().map(|axis| shape[*axis]).product();
     let elements = |operand: &UOp| elements(operand, shape);
     let [x, y] = [0, 1].map(|operand: usize| &product.src()[operand]);
-    // Lanes may as well run along adjacent output axes that have several vectors together.
-    let has_lanes = |operand: &UOp| {
-        let outputs: Vec<usize> = (0..shape.len()).filter(|axis| !reduced.contains(axis)).collect();
-        (0..outputs.len()).any(|first| {
-            (first..outputs.len()).any(|last| {
-                let axes = &outputs[first..=last];
-                let size: i64 = axes.iter().map(|axis| shape[*axis]).product();
-                PANEL_WIDTH_MIN <= size && is_contiguous_along(operand, axes)
-            })
-        })
-    };
     let fits = |few: &UOp, many: &UOp| {
         let copied = elements(few).saturating_mul(ROWS_GAIN);
         is_contiguous_along(many, &reduced)
             && !is_contiguous_along(few, &reduced)
-            && !has_lanes(few)
+            && !has_lanes(few, shape, &reduced)
             && copied <= elements(many)
     };
     let is_long = thresholds.pack_row_elements <= row;
     let mut choices = [(0, x, y), (1, y, x)].into_iter();
     choices.find(|(_, few, many)| is_long && fits(few, many)).map(|(number, ..)| number)
+}
+
+/// Returns whether adjacent output axes of an operand have several vectors together, along which
+/// lanes may run.
+fn has_lanes(operand: &UOp, shape: &[i64], reduced: &[usize]) -> bool {
+    let outputs: Vec<usize> = (0..shape.len()).filter(|axis| !reduced.contains(axis)).collect();
+    (0..outputs.len()).any(|first| {
+        (first..outputs.len()).any(|last| {
+            let axes = &outputs[first..=last];
+            let size: i64 = axes.iter().map(|axis| shape[*axis]).product();
+            PANEL_WIDTH_MIN <= size && is_contiguous_along(operand, axes)
+        })
+    })
 }
 
 /// Returns the number of elements of an operand, of a product of this shape, without repetitions.
@@ -121,6 +123,7 @@ fn is_far(product: &UOp, operand: usize, reduced: &[usize], thresholds: &Thresho
     4 * thresholds.pack_reuse <= reads
         && thresholds.large_bytes as i64 <= 2 * bytes
         && is_scattered(x)
+        && !has_lanes(x, shape, reduced)
         && !is_contiguous_along(x, reduced)
 }
 

@@ -82,6 +82,7 @@ pub(crate) enum Command {
     /// Files, in the folder of --findings:
     ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, and a Rust test or a script
     ///                              for the peer that is wrong
+    ///   fuzz-HASH.sequence         the programs before a finding that fails only after them
     ///   death-HASH.sequence        programs that kill a worker if run in turn, but not alone
     ///   raw/                       failing programs as generated, and sequences of those that
     ///                              died or hung together: each is written before it is examined,
@@ -100,7 +101,7 @@ pub(crate) enum Command {
     ///
     /// Prints a line for each file: `ok`, `FAIL`, or `SICK` if it could not run because the machine
     /// failed; below it, the reasons and the skips. A file is a case (FILE.case), or the programs
-    /// that a worker ran before it died in a hunt (FILE.sequence). The latter run on the backends
+    /// that a worker ran before it died or failed in a hunt (FILE.sequence). The latter run on the backends
     /// that the file names, unless --backends is given. A folder stands for all such files below
     /// it. Ctrl-C ends a replay at once.
     ///

@@ -161,8 +161,15 @@ fn found(
             _ => None,
         }
     };
-    let small = smaller(case, &|case| wrong(case).is_some());
-    let (found, detail) = wrong(&small).unwrap_or_else(|| (failure.0, failure.1.to_string()));
+    // The failure of the smallest case, which is the last that fails.
+    let last = RefCell::new((failure.0, failure.1.to_string()));
+    let small = smaller(case, &|case| {
+        let found = wrong(case);
+        let is_wrong = found.is_some();
+        found.into_iter().for_each(|found| *last.borrow_mut() = found);
+        is_wrong
+    });
+    let (found, detail) = last.into_inner();
     let sick = sick.into_inner();
     let peer = options.peer.as_deref().unwrap_or_default();
     let signature = signature(&small, kind);

@@ -452,6 +452,8 @@ fn kernels_are_divided_among_any_number_of_threads() {
     let rows = |count: i64| reduction(Op::Add, &[count, 256], &[1], "vectors");
     for (case, threads, expected) in [
         (scaled(192, 32, "vectors"), 96, "thread 0 96"),
+        // Each part of a row would repeat the sum of the row.
+        (centered(7, 16 * 96, false, "vectors"), 20, "thread 0 7"),
         // 18 does not divide 200, but a number of parts does that is a few times as large.
         (scaled(200, 16, "vectors"), 18, "thread 0 100"),
         // Fewer rows than threads, or a few more.

@@ -270,7 +270,7 @@ impl Parameters {
 /// If it is not finite in f32, or negative.
 pub(super) fn check_rate(lr: f64) -> Result<(), Error> {
     let rate = lr as f32;
-    if !rate.is_finite() || rate < 0.0 {
+    if !rate.is_finite() || lr < 0.0 {
         return invalid(format!(
             "a learning rate of {lr}: it must be finite in f32, and 0 or more"
         ));

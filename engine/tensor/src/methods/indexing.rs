@@ -107,7 +107,7 @@ impl Tensor {
         if self.dtype() == DType::Bool {
             return invalid("scatter_add of bool: it takes integers and floats");
         }
-        let axis = self.hits("scatter_add", index, src, axis)?.axis;
+        let axis = self.written_axis("scatter_add", index, src, axis)?;
         let added = src.sums_by_index(index, axis, self.shape()[axis])?;
         self.cast(added.dtype())?.add(&added)?.cast(self.dtype())
     }
@@ -224,6 +224,18 @@ impl Tensor {
 
     /// The mask of the writes to each position.
     fn hits(&self, name: &str, index: &Tensor, src: &Tensor, axis: i64) -> Result<Hits, Error> {
+        let axis = self.written_axis(name, index, src, axis)?;
+        Ok(Hits { axis, mask: positions_named(index, axis, self.shape()[axis])? })
+    }
+
+    /// Checks what is written; returns the axis along which it is.
+    fn written_axis(
+        &self,
+        name: &str,
+        index: &Tensor,
+        src: &Tensor,
+        axis: i64,
+    ) -> Result<usize, Error> {
         let axis = resolve_axis(name, axis, self.shape())?;
         let fits = index.rank() == self.rank()
             && (0..self.rank()).all(|i| i == axis || index.shape()[i] == self.shape()[i]);
@@ -238,7 +250,7 @@ impl Tensor {
                  source, whose dtype must be equal"
             ));
         }
-        Ok(Hits { axis, mask: positions_named(index, axis, self.shape()[axis])? })
+        Ok(axis)
     }
 }
 

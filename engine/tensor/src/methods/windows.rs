@@ -908,17 +908,13 @@ impl Tensor {
         weight: &Tensor,
         steps: &Steps,
     ) -> Result<Tensor, Error> {
-        let (mut stride, mut rest) = (steps.stride.clone(), Vec::new());
-        for axis in 0..stride.len() {
+        let mut rest = Vec::new();
+        for (axis, stride) in steps.stride.iter().enumerate() {
             let (count, kernel) = (self.shape()[2 + axis], weight.shape()[2 + axis]);
-            // The stride of a single window has no effect, however large it is.
-            if count == 1 {
-                stride[axis] = 1;
-            }
-            let used = (count - 1) * stride[axis] + (kernel - 1) * steps.dilation[axis] + 1;
+            let used = (count - 1) * stride + (kernel - 1) * steps.dilation[axis] + 1;
             rest.push(image[2 + axis] - used);
         }
-        let options = Conv::default().groups(steps.groups).stride(&stride[..]);
+        let options = Conv::default().groups(steps.groups).stride(&steps.stride[..]);
         let options = options.dilation(&steps.dilation[..]).output_padding(&rest[..]);
         self.conv_transpose2d(weight, &options)
     }

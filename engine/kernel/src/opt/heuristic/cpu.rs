@@ -59,7 +59,7 @@ fn iterations(optimizer: &Optimizer<'_>) -> Result<i64, Error> {
 }
 
 /// Divides an output loop among threads: the outermost one for which that is legal, and in which
-/// all reductions are, as each thread would repeat those outside of it; else the outermost of any.
+/// all reductions are, as each part would repeat those outside of it; else the outermost of any.
 /// If the threads cannot have equal parts, they get others.
 fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(), Error> {
     let list = &optimizer.loops.list;
@@ -85,29 +85,32 @@ fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(
             return Ok(());
         }
     }
+    if divide_unevenly(optimizer, &whole, 4 * threads, threads)? {
+        return Ok(());
+    }
     for number in &repeating {
-        if optimizer.add_first_legal(OptOp::Thread, *number, &amounts)?.is_some() {
+        if optimizer.add_first_legal(OptOp::Thread, *number, &[threads])?.is_some() {
             return Ok(());
         }
     }
-    if !divide_unevenly(optimizer, &whole, threads)? {
-        divide_unevenly(optimizer, &repeating, threads)?;
-    }
+    divide_unevenly(optimizer, &repeating, threads, threads)?;
     Ok(())
 }
 
-/// Divides one of these loops into parts of which some threads get more than others, or none, so
-/// that the busiest thread has as little to do as possible. Returns whether that is legal.
+/// Divides one of these loops into fewer than `limit` parts, of which some threads get more than
+/// others, or none, so that the busiest thread has as little to do as possible. Returns whether that
+/// is legal.
 fn divide_unevenly(
     optimizer: &mut Optimizer<'_>,
     numbers: &[i64],
+    limit: i64,
     threads: i64,
 ) -> Result<bool, Error> {
     let mut choices: Vec<(i64, i64)> = Vec::new();
     for number in numbers {
         let Some(index) = optimizer.index_of(*number) else { continue };
         let size = optimizer.loops.list[index].size;
-        let divisors = (2..4 * threads).filter(|parts| size % parts == 0);
+        let divisors = (2..limit).filter(|parts| size % parts == 0);
         choices.extend(divisors.map(|parts| (*number, parts)));
     }
     // The number of parts that the busiest thread gets of so many.
