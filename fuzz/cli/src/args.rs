@@ -101,9 +101,9 @@ pub(crate) enum Command {
     ///
     /// Prints a line for each file: `ok`, `FAIL`, or `SICK` if it could not run because the machine
     /// failed; below it, the reasons and the skips. A file is a case (FILE.case), or the programs
-    /// that a worker ran before it died or failed in a hunt (FILE.sequence). The latter run on the backends
-    /// that the file names, unless --backends is given. A folder stands for all such files below
-    /// it. Ctrl-C ends a replay at once.
+    /// that a worker ran before it died or failed in a hunt (FILE.sequence). The latter run on the
+    /// backends that the file names, unless --backends is given. A folder stands for all such files
+    /// below it. Ctrl-C ends a replay at once.
     ///
     /// Exit codes: 2 if a file failed, 3 if no file failed but one could not run.
     ///

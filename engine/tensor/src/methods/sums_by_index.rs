@@ -50,8 +50,8 @@ impl Tensor {
         Ok(value.as_function("sums_by_index", &[&x, index, &axis]))
     }
 
-    /// Sorts the elements by their indices, which are repeated along axes of size 1; then those of a
-    /// position are next to each other, and their running sum ends with all of them.
+    /// Sorts the elements by their indices, which are repeated along axes of size 1. Then those of
+    /// a position are next to each other, and their running sum ends with all of them.
     fn sums_of_sorted(&self, index: &Tensor, axis: usize, size: i64) -> Result<Tensor, Error> {
         let count = self.shape()[axis];
         let wide = |x: &Tensor, to: i64| {

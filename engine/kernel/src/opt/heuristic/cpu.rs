@@ -98,8 +98,8 @@ fn divide_among_threads(optimizer: &mut Optimizer<'_>, threads: i64) -> Result<(
 }
 
 /// Divides one of these loops into fewer than `limit` parts, of which some threads get more than
-/// others, or none, so that the busiest thread has as little to do as possible. Returns whether that
-/// is legal.
+/// others, or none, so that the busiest thread has as little to do as possible. Returns whether
+/// that is legal.
 fn divide_unevenly(
     optimizer: &mut Optimizer<'_>,
     numbers: &[i64],
