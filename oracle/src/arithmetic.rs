@@ -449,7 +449,7 @@ fn over_overflow(dtype: DType, a: Real, is_negative: bool) -> Cell {
         return Cell::zero(sign);
     }
     let format = format(dtype);
-    let largest = a.magnitude() / format.overflow.min(f64::MAX);
+    let largest = a.magnitude().min(f64::MAX) / format.overflow.min(f64::MAX);
     let largest = (largest + rounding_error(format, largest)) * SLACK;
     with_sign(sign, Cell::Real(Real::ball(0.0, 0.0, largest)))
 }

@@ -32,7 +32,8 @@ fn int_to_float(to: DType, number: i128) -> Cell {
 
 fn float_to_float(from: DType, to: DType, x: Cell) -> Cell {
     let (source, target) = (format(from), format(to));
-    let wider_range = target.exponent_max > source.exponent_max;
+    // The largest f32 is beyond the largest bf16, whose exponents are the same.
+    let wider_range = target.overflow > source.overflow;
     let real = match x {
         Cell::Real(real) => real.leaf(),
         Cell::Inf { overflowed: true, .. } if wider_range => {

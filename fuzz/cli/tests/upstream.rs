@@ -168,7 +168,7 @@ fn known_wrong_values_excuse_no_refusal() {
     assert!(text.contains("no backend is called `tinygard`"), "{text}");
 }
 
-/// What was found counts, although the peer cannot be started any more.
+/// A failure that was found counts, although the peer cannot be started any more.
 #[test]
 fn a_peer_that_does_not_start_again_hides_no_failure() {
     let Some(folder) = folder() else { return };

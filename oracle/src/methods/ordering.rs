@@ -89,7 +89,8 @@ fn bounds(cell: Cell) -> Result<Bounds, Reason> {
             let infinity = if negative { f64::NEG_INFINITY } else { f64::INFINITY };
             Ok((false, infinity, infinity))
         }
-        Cell::Real(real) => Ok((false, real.lower(), real.upper())),
+        // Bounds are rounded outwards; infinite ones are those of numbers that overflowed.
+        Cell::Real(real) => Ok((false, real.lower().max(f64::MIN), real.upper().min(f64::MAX))),
         Cell::Nan(_) => Ok((true, 0.0, 0.0)),
         Cell::Int(_) => panic!("{cell:?} is no float"),
     }
