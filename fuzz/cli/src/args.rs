@@ -63,7 +63,7 @@ pub(crate) enum Command {
     /// Rows of the report:
     ///   backends          `c:12` runs one of twelve programs; see `gradiff backends`
     ///   checked elements  output elements that the oracle judged, on all backends
-    ///   vacuous           elements of those judged whose bound exceeds their magnitude
+    ///   vacuous           elements of those judged whose bound is as large as their magnitude
     ///   unspecified       elements about which the oracle says nothing, with the reasons
     ///   feature pairs     pairs of features that occurred in a statement and its sources
     ///   mismatches        runs with a wrong element, and refusals of a well-formed program
