@@ -328,6 +328,22 @@ def seed_of(seed, what):
     return int.from_bytes(hashlib.sha256(f"{seed}/{what}".encode()).digest()[:6], "big")
 
 
+def keep(path, jobs, judge, mutants, total):
+    """Judges mutants side by side, the last of `total`; adds each result to a file as it is there."""
+    with open(path, "a") as kept, ThreadPoolExecutor(jobs) as pool:
+        runs = [pool.submit(judge, mutant) for mutant in mutants]
+        for number, run in enumerate(as_completed(runs), total - len(mutants) + 1):
+            try:
+                mutant, result = run.result()
+            except InterruptedError as problem:
+                # It is not kept, so that the next run judges it.
+                say(f"{number}/{total} not judged: {problem}")
+                continue
+            kept.write(json.dumps(result) + "\n")
+            kept.flush()
+            say(f"{number}/{total} {one_line(mutant, result)}")
+
+
 def run(options):
     folder = WORK / f"seed-{options.seed}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -366,18 +382,7 @@ def run(options):
         reached_by(folder, mutant["ordinal"]).unlink(missing_ok=True)
         return mutant, result
 
-    with open(folder / "results.jsonl", "a") as kept, ThreadPoolExecutor(options.jobs) as pool:
-        runs = [pool.submit(one, mutant) for mutant in left]
-        for number, run in enumerate(as_completed(runs), len(mutants) - len(left) + 1):
-            try:
-                mutant, result = run.result()
-            except InterruptedError as problem:
-                # It is not kept, so that the next run judges it.
-                say(f"{number}/{len(mutants)} not judged: {problem}")
-                continue
-            kept.write(json.dumps(result) + "\n")
-            kept.flush()
-            say(f"{number}/{len(mutants)} {one_line(mutant, result)}")
+    keep(folder / "results.jsonl", options.jobs, one, left, len(mutants))
     report(folder)
 
 
@@ -473,16 +478,7 @@ def longer(options):
         reached_by(folder, mutant["ordinal"]).unlink(missing_ok=True)
         return mutant, result
 
-    with open(folder / "longer.jsonl", "a") as file, ThreadPoolExecutor(options.jobs) as pool:
-        for run in as_completed([pool.submit(one, mutant) for mutant in left]):
-            try:
-                mutant, result = run.result()
-            except InterruptedError as problem:
-                say(f"not judged: {problem}")
-                continue
-            file.write(json.dumps(result) + "\n")
-            file.flush()
-            say(one_line(mutant, result))
+    keep(folder / "longer.jsonl", options.jobs, one, left, len(left))
     report(folder)
 
 

@@ -22,6 +22,7 @@ mod reduction;
 mod selection;
 mod softmax;
 mod sums_by_index;
+mod transposed;
 pub(crate) mod windows;
 
 pub use indexing::Scattered;

@@ -575,6 +575,11 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
     Ok((row, Turn::new(every, row.turn.at)))
 }
 
+/// Whether a backend is strict, and whether it keeps the signs of zeros.
+pub(crate) fn promises(word: &str) -> Option<(bool, bool)> {
+    parsed(word).ok().map(|(row, _)| (row.is_strict(), row.zero_signs))
+}
+
 /// One of how many programs a backend runs, from the number after the colon of its word.
 fn parsed_every(word: &str, every: Option<&str>) -> Result<u64, String> {
     match every.map(str::parse) {
