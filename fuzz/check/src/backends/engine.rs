@@ -575,7 +575,7 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
     Ok((row, Turn::new(every, row.turn.at)))
 }
 
-/// Whether a backend is strict, and whether it keeps the signs of zeros.
+/// The promises of a backend: that it is strict, and that it keeps the signs of zeros.
 pub(crate) fn promises(word: &str) -> Option<(bool, bool)> {
     parsed(word).ok().map(|(row, _)| (row.is_strict(), row.zero_signs))
 }
