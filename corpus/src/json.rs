@@ -4,6 +4,8 @@
 //! dtype in which operands are taken, the data of inputs. Elements are bytes in hexadecimal, so
 //! that all bits arrive.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -34,6 +36,35 @@ pub fn to_json(program: &Program) -> Result<Value, TypeError> {
         .collect();
     let outputs: Vec<u32> = program.outputs.iter().map(|id| id.0).collect();
     Ok(json!({ "statements": statements, "outputs": outputs }))
+}
+
+/// Returns the dtypes that the program in JSON names: those of results, those in which operands are
+/// taken, those of literals and of arguments.
+///
+/// # Errors
+/// It is not well formed.
+pub fn dtypes(program: &Program) -> Result<BTreeSet<DType>, TypeError> {
+    let types = program.typing()?;
+    let mut dtypes: BTreeSet<DType> = types.iter().map(|of| of.dtype).collect();
+    for statement in &program.statements {
+        match statement {
+            Statement::Binary { srcs, .. } => dtypes.extend([common(srcs, &types)]),
+            Statement::MulAcc { srcs } => dtypes.extend([common(srcs, &types)]),
+            Statement::Where { srcs } => {
+                let is_literal = matches!(srcs[0], Operand::Literal(_));
+                dtypes.extend(is_literal.then_some(DType::Bool));
+                dtypes.extend([common(&srcs[1..], &types)]);
+            }
+            Statement::Method { args, .. } => {
+                dtypes.extend(args.iter().filter_map(|arg| match arg {
+                    Arg::DType(dtype) => Some(*dtype),
+                    _ => None,
+                }));
+            }
+            _ => {}
+        }
+    }
+    Ok(dtypes)
 }
 
 /// Returns a sequence of movements in JSON: each is a list of its name and its argument.
@@ -228,11 +259,7 @@ fn sources(srcs: &[ValueId]) -> (&'static str, Value) {
 /// The operands of an elementwise statement, and the dtype in which those that are `promoted` are
 /// taken.
 fn operands(srcs: &[Operand], promoted: &[Operand], types: &[TensorType]) -> Parts {
-    let values = promoted.iter().filter_map(|src| match src {
-        Operand::Value(id) => Some(types[id.0 as usize].dtype),
-        Operand::Literal(_) => None,
-    });
-    let common = values.reduce(promote).unwrap_or(DType::Bool);
+    let common = common(promoted, types);
     let first_promoted = srcs.len() - promoted.len();
     let operand = |(number, operand): (usize, &Operand)| match operand {
         Operand::Value(id) => json!(id.0),
@@ -243,6 +270,15 @@ fn operands(srcs: &[Operand], promoted: &[Operand], types: &[TensorType]) -> Par
     };
     let srcs: Vec<Value> = srcs.iter().enumerate().map(operand).collect();
     vec![("src", json!(srcs)), ("operands", common.name().into())]
+}
+
+/// The dtype in which operands that are promoted are taken.
+fn common(promoted: &[Operand], types: &[TensorType]) -> DType {
+    let values = promoted.iter().filter_map(|src| match src {
+        Operand::Value(id) => Some(types[id.0 as usize].dtype),
+        Operand::Literal(_) => None,
+    });
+    values.reduce(promote).unwrap_or(DType::Bool)
 }
 
 /// An argument of a method. Numbers are text that Python and most languages read, since JSON has
@@ -302,6 +338,35 @@ mod tests {
         let condition = json!({ "dtype": "bool", "bytes": "01" });
         assert_eq!(statements[3]["src"], json!([condition, { "dtype": "i8", "bytes": "03" }, 0]));
         assert_eq!(program["outputs"], json!([2, 3]));
+    }
+
+    /// Adds the dtypes that a value names, at any depth.
+    fn named(value: &Value, found: &mut BTreeSet<DType>) {
+        match value {
+            Value::Array(list) => list.iter().for_each(|value| named(value, found)),
+            Value::Object(fields) => {
+                let keys = ["dtype", "operands"].into_iter();
+                let names = keys.filter_map(|key| fields.get(key)?.as_str());
+                found.extend(names.map(|name| DType::from_name(name).expect("a dtype")));
+                fields.values().for_each(|value| named(value, found));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn dtypes_are_those_that_are_named_anywhere() {
+        for (stem, text) in crate::embedded() {
+            let Ok(Case::Program(program)) = parse(text).map(|file| file.case) else { continue };
+            let mut found = BTreeSet::new();
+            named(&to_json(&program).expect("it is well formed"), &mut found);
+            assert_eq!(dtypes(&program), Ok(found), "{stem}");
+        }
+        let text = "a = input u64[2] iota\nb = input i64[2] iota\nc = cmplt a b\noutput c\n";
+        let Ok(Case::Program(program)) = parse(text).map(|file| file.case) else {
+            panic!("{text}")
+        };
+        assert!(dtypes(&program).is_ok_and(|dtypes| dtypes.contains(&DType::F16)));
     }
 
     #[test]

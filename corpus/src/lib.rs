@@ -27,7 +27,7 @@ pub use dtype::DType;
 pub use element::{float_value, format_element, literal_bits};
 pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
-pub use json::{expr_name, expr_to_json, name, names, to_json, views_to_json};
+pub use json::{dtypes, expr_name, expr_to_json, name, names, to_json, views_to_json};
 pub use methods::{
     Arg, ArgKind, Args, Arity, INDEXINGS, INTERPOLATIONS, Index, Method, REDUCTIONS, SCATTERED,
     axes, axis,

@@ -163,10 +163,8 @@ fn step<M: Module + State + 'static, O: Optimizer + 'static>(
         optimizer.zero_grad();
         let loss = model.forward(&inputs)?.cross_entropy(&labels, 0.0, Reduction::Mean)?;
         loss.backward()?;
-        let mut tensors = optimizer.schedule_step()?;
-        tensors.push(loss.clone());
-        realize(&tensors.iter().collect::<Vec<_>>())?;
-        Ok(loss.to_vec::<f32>()?[0])
+        optimizer.step_with(&[&loss])?;
+        loss.item::<f32>()
     }))
 }
 

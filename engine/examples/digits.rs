@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use gradiff::nn::optim::{Adam, CosineAnnealingLR, LRScheduler, Optimizer};
 use gradiff::nn::{BatchNorm2d, Conv2d, ConvOptions, Linear, Module, get_parameters, state};
-use gradiff::{DType, Error, Pool, Reduction, Tensor, realize};
+use gradiff::{DType, Error, Pool, Reduction, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
 
 mod common;
@@ -142,11 +142,9 @@ fn train(steps: u64) -> Result<f64, Error> {
             optimizer.zero_grad();
             let loss = net.forward(&images)?.cross_entropy(&labels, 0.0, Reduction::Mean)?;
             loss.backward()?;
-            let mut tensors = optimizer.schedule_step()?;
-            tensors.push(loss.clone());
-            realize(&tensors.iter().collect::<Vec<_>>())?;
+            optimizer.step_with(&[&loss])?;
             schedule.step(&mut optimizer)?;
-            progress.set_message(format!("loss {:.4}", loss.to_vec::<f32>()?[0]));
+            progress.set_message(format!("loss {:.4}", loss.item::<f32>()?));
             progress.inc(1);
         }
     }

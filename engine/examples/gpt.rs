@@ -10,7 +10,7 @@ use gradiff::nn::optim::{AdamW, Optimizer};
 use gradiff::nn::{
     Embedding, LayerNorm, Linear, Module, MultiHeadAttention, get_parameters, state,
 };
-use gradiff::{DType, Error, Reduction, Tensor, realize};
+use gradiff::{DType, Error, Reduction, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
 
 mod common;
@@ -151,10 +151,8 @@ fn train(text: &Text, steps: u64) -> Result<(f64, f64), Error> {
             let scores = model.forward(&texts)?.flatten(0, 1)?;
             let loss = scores.cross_entropy(&labels, 0.0, Reduction::Mean)?;
             loss.backward()?;
-            let mut tensors = optimizer.schedule_step()?;
-            tensors.push(loss.clone());
-            realize(&tensors.iter().collect::<Vec<_>>())?;
-            let loss = f64::from(loss.to_vec::<f32>()?[0]);
+            optimizer.step_with(&[&loss])?;
+            let loss = f64::from(loss.item::<f32>()?);
             losses.push(loss);
             progress.set_message(format!("loss {loss:.4}"));
             progress.inc(1);

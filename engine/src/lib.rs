@@ -29,7 +29,7 @@
 pub use gradiff_tensor::{
     Axes, Conv, Element, Ellipsis, Engine, Error, Index, Indexing, Indices, Interpolation, Keccak,
     Mode, NewAxis, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn, Reduction, Scalar,
-    Scattered, Tensor, default_device, keepdim, realize, stepped,
+    Scattered, Tensor, default_device, half, keepdim, realize, stepped,
 };
 
 /// The lazy tensor, and the engines that compute it.

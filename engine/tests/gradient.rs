@@ -243,6 +243,18 @@ fn slopes(elements: &[f64], f: Function) -> String {
 }
 
 #[test]
+fn first_elements_of_a_long_axis_have_their_derivatives() {
+    let elements: Vec<f64> = (0..600).map(|i| f64::from(i * 7 % 600)).collect();
+    let mut expected = vec![0.0; 600];
+    (expected[257], expected[514]) = (1198.0, 1196.0);
+    let squares: Function = |x| {
+        let (values, _) = x.topk(2, 0, true)?;
+        values.mul(&values)
+    };
+    assert_eq!(slopes(&elements, squares), format!("{expected:?}"));
+}
+
+#[test]
 fn kinks_and_ties_have_the_derivatives_of_their_definition() {
     assert_eq!(slopes(&[0.0, -0.0], |x| x.relu()), "[0.0, 0.0]");
     assert_eq!(slopes(&[0.0, -0.0], |x| x.abs()), "[0.0, 0.0]");

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use gradiff::files::{load_safetensors, save_safetensors};
 use gradiff::nn::optim::{
     Adam, AdamW, CosineAnnealingLR, LAMB, LARS, LRScheduler, Metric, MultiStepLR, Muon, OneCycleLR,
-    Optimizer, OptimizerGroup, ReduceLROnPlateau, SGD, StepLR,
+    Optimizer, OptimizerGroup, RMSprop, ReduceLROnPlateau, SGD, StepLR,
 };
 use gradiff::nn::{
-    BatchNorm, Conv1d, Conv2d, ConvOptions, ConvTranspose1d, ConvTranspose2d, Embedding, Function,
-    GroupNorm, InstanceNorm, LSTMCell, LayerNorm, LayerNorm2d, Linear, Module, MultiHeadAttention,
-    RMSNorm, State, Visitor, get_parameters, get_state_dict, load_state_dict, state,
+    BatchNorm, Conv1d, Conv2d, ConvOptions, ConvTranspose1d, ConvTranspose2d, Dropout, Embedding,
+    Function, GRUCell, GroupNorm, InstanceNorm, LSTMCell, LayerNorm, LayerNorm2d, Linear, Module,
+    MultiHeadAttention, RMSNorm, State, Visitor, clip_grad_norm, clip_grad_value, get_parameters,
+    get_state_dict, load_state_dict, load_state_dict_partial, state,
 };
 use gradiff::{DType, Error, Tensor};
 
@@ -391,6 +392,78 @@ fn lstm_cells_gate_their_state() {
 }
 
 #[test]
+fn gru_cells_gate_their_state() {
+    let cell = GRUCell::new(3, 2).unwrap();
+    let names: Vec<String> = get_state_dict(&cell).into_keys().collect();
+    assert_eq!(names, ["bias_hh", "bias_ih", "weight_hh", "weight_ih"]);
+    let biases = (Some(input(&[6], 24).0), Some(input(&[6], 25).0));
+    let cell = GRUCell { bias_ih: biases.0, bias_hh: biases.1, ..cell };
+    let mut h: Vec<f64> = vec![0.0; 4];
+    let mut state: Option<Tensor> = None;
+    for seed in 0..3 {
+        let (x, elements) = input(&[2, 3], 26 + seed);
+        let of_input = product(&elements, &floats(&cell.weight_ih), &optional(&cell.bias_ih), 3);
+        let of_hidden = product(&h, &floats(&cell.weight_hh), &optional(&cell.bias_hh), 2);
+        for (row, unit) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let index = |number: usize| row * 6 + number * 2 + unit;
+            let gate = |number: usize| sigmoid(of_input[index(number)] + of_hidden[index(number)]);
+            let (reset, update) = (gate(0), gate(1));
+            let candidate = (of_input[index(2)] + reset * of_hidden[index(2)]).tanh();
+            let h = &mut h[row * 2 + unit];
+            *h = (1.0 - update) * candidate + update * *h;
+        }
+        let after = cell.forward(&x, state.as_ref()).unwrap();
+        check("h", &after, &[2, 2], &h);
+        state = Some(after);
+    }
+    let (x, _) = input(&[2, 3], 29);
+    let error = cell.forward(&x, Some(&x)).unwrap_err().to_string();
+    assert!(error.contains("must be [2, 2]"), "{error}");
+}
+
+/// Outputs and gradients of PyTorch's `nn.GRUCell(1, 1)` with the weights 1, 2, 3 and 4, 5, 6, the
+/// biases 0.1, 0.2, 0.3 and 0.4, 0.5, 0.6, the input 0.5 and the state -0.25.
+#[test]
+fn gru_cells_agree_with_pytorch() {
+    let column = |elements: [f64; 3]| data(&[3, 1], &elements);
+    let cell = GRUCell {
+        weight_ih: column([1.0, 2.0, 3.0]),
+        weight_hh: column([4.0, 5.0, 6.0]),
+        bias_ih: Some(data(&[3], &[0.1, 0.2, 0.3])),
+        bias_hh: Some(data(&[3], &[0.4, 0.5, 0.6])),
+    };
+    let (x, h) = (data(&[1, 1], &[0.5]), data(&[1, 1], &[-0.25]));
+    x.requires_grad_(true).unwrap();
+    h.requires_grad_(true).unwrap();
+    let next = cell.forward(&x, Some(&h)).unwrap();
+    next.sum(..).unwrap().backward().unwrap();
+    let found = [next, x.grad().unwrap(), h.grad().unwrap()].map(|x| floats(&x)[0]);
+    assert_close("h, dx, dh", &found, &[0.187_662_25, -0.279_481_79, -0.532_637_06], 5e-6);
+}
+
+#[test]
+fn dropout_is_a_module_that_trains() {
+    let layer = Dropout::new(0.25).unwrap();
+    assert!(get_parameters(&layer).is_empty());
+    let (x, _) = input(&[1000], 34);
+    let x = x.add(2).unwrap();
+    let elements = floats(&x);
+    assert_eq!(floats(&layer.forward(&x).unwrap()), elements);
+    let _training = Tensor::train(true);
+    let found = floats(&layer.forward(&x).unwrap());
+    // That all of 1000 are kept, or fewer than 500, has a probability below 10^-50.
+    let kept = found.iter().filter(|x| **x != 0.0).count();
+    assert!((500..1000).contains(&kept), "{kept}");
+    let expected = found.iter().zip(&elements);
+    let expected = expected.map(|(found, x)| if *found == 0.0 { 0.0 } else { x / 0.75 });
+    assert_close("dropout", &found, &expected.collect::<Vec<_>>(), 1e-6);
+    for p in [-0.5, 1.5, f64::NAN] {
+        let error = Dropout::new(p).unwrap_err().to_string();
+        assert!(error.contains(&format!("probability {p}")), "{error}");
+    }
+}
+
+#[test]
 fn attention_mixes_the_values_that_a_query_sees() {
     let (size, heads, n, l, s) = (4usize, 2usize, 2usize, 3usize, 3usize);
     let mut layer = MultiHeadAttention::new(4, 2).unwrap();
@@ -586,6 +659,128 @@ fn adam_adamw_and_lamb_follow_their_formulas() {
             }
         }
     }
+}
+
+#[test]
+fn rmsprop_follows_its_formula() {
+    for (alpha, eps, decay) in [(0.99, 1e-8, 0.0), (0.5, 1e-2, 0.1)] {
+        let mut v = [vec![0.0; 6], vec![0.0; 3]];
+        let rule = |number: usize, values: &mut Vec<f64>, gradient: &[f64], _: i32| {
+            for (index, value) in values.iter_mut().enumerate() {
+                let (g, v) = (gradient[index] + decay * *value, &mut v[number][index]);
+                *v = alpha * *v + (1.0 - alpha) * g * g;
+                *value -= 0.1 * g / (v.sqrt() + eps);
+            }
+        };
+        let new = |tensors: Vec<Tensor>| {
+            Ok(RMSprop::new(tensors, 0.1)?.alpha(alpha)?.eps(eps).weight_decay(decay))
+        };
+        check_steps(&format!("RMSprop {alpha}"), new, rule);
+    }
+    for alpha in [-0.1, 1.1, f64::NAN] {
+        let error = RMSprop::new(parameters(), 0.1).unwrap().alpha(alpha).err().unwrap();
+        assert!(error.to_string().contains(&format!("alpha {alpha}")), "{error}");
+    }
+}
+
+/// Two parameters whose gradients are 3 and 4, -12.
+fn with_gradients() -> [Tensor; 2] {
+    let tensors = [data(&[1], &[1.0]), data(&[2], &[2.0, 5.0])];
+    for (tensor, factors) in tensors.iter().zip([data(&[1], &[3.0]), data(&[2], &[4.0, -12.0])]) {
+        tensor.requires_grad_(true).unwrap();
+        tensor.mul(&factors).unwrap().sum(..).unwrap().backward().unwrap();
+    }
+    tensors
+}
+
+fn gradients(tensors: &[Tensor]) -> Vec<f64> {
+    tensors.iter().flat_map(|x| floats(&x.grad().unwrap())).collect()
+}
+
+#[test]
+fn gradients_are_clipped_by_their_norm() {
+    let tensors = with_gradients();
+    assert_eq!(clip_grad_norm(&tensors, 20.0).unwrap().item::<f32>().unwrap(), 13.0);
+    assert_eq!(gradients(&tensors), [3.0, 4.0, -12.0]);
+    // A tensor that is named twice counts once, and others do not count.
+    let [x, y] = tensors.clone();
+    let given = [x.clone(), y, x, data(&[1], &[7.0])];
+    assert_eq!(clip_grad_norm(&given, 6.5).unwrap().item::<f32>().unwrap(), 13.0);
+    assert_close("6.5", &gradients(&tensors), &[1.5, 2.0, -6.0], 1e-6);
+    assert_close("norm", &[floats(&clip_grad_norm(&tensors, 0.0).unwrap())[0]], &[6.5], 1e-6);
+    assert_eq!(gradients(&tensors), [0.0, 0.0, 0.0]);
+    for max_norm in [-1.0, f64::INFINITY, f64::NAN] {
+        let error = clip_grad_norm(&tensors, max_norm).unwrap_err().to_string();
+        assert!(error.contains(&format!("max_norm {max_norm}")), "{error}");
+    }
+}
+
+#[test]
+fn gradients_are_clipped_by_value() {
+    let tensors = with_gradients();
+    clip_grad_value(&tensors, 3.5).unwrap();
+    assert_eq!(gradients(&tensors), [3.0, 3.5, -3.5]);
+    assert!(clip_grad_value(&tensors, -1.0).unwrap_err().to_string().contains("max_value -1"));
+}
+
+#[test]
+fn clipping_passes_over_parameters_without_gradients() {
+    let x = data(&[1], &[1.0]).requires_grad_(true).unwrap();
+    for given in [&[x.clone()][..], &[]] {
+        assert_eq!(clip_grad_norm(given, 1.0).unwrap().item::<f32>().unwrap(), 0.0);
+        clip_grad_value(given, 1.0).unwrap();
+    }
+    assert!(x.grad().is_none());
+    let [first, second] = with_gradients();
+    assert_eq!(clip_grad_norm(&[x, first, second], 1.0).unwrap().item::<f32>().unwrap(), 13.0);
+}
+
+#[test]
+fn an_infinite_norm_is_returned_and_clips_to_zeros() {
+    let x = data(&[2], &[1.0, 1.0]).requires_grad_(true).unwrap();
+    let factors = data(&[2], &[f64::INFINITY, 2.0]);
+    x.mul(&factors).unwrap().sum(..).unwrap().backward().unwrap();
+    let norm = clip_grad_norm(std::slice::from_ref(&x), 1.0).unwrap();
+    assert_eq!(norm.item::<f32>().unwrap(), f32::INFINITY);
+    let found = gradients(&[x]);
+    assert!(found[0].is_nan() && found[1] == 0.0, "{found:?}");
+}
+
+#[test]
+fn norms_of_halves_and_doubles_are_wide() {
+    // The norm is 50000, and the largest number of f16 65504; a square is beyond it.
+    let half = data(&[2], &[1.0, 1.0]).cast(DType::F16).unwrap().requires_grad_(true).unwrap();
+    let factors = data(&[2], &[30000.0, 40000.0]).cast(DType::F16).unwrap();
+    half.mul(&factors).unwrap().sum(..).unwrap().backward().unwrap();
+    let norm = clip_grad_norm(std::slice::from_ref(&half), 5.0).unwrap();
+    assert_close("norm", &floats(&norm), &[50000.0], 1e-3);
+    assert_close("f16", &gradients(std::slice::from_ref(&half)), &[3.0, 4.0], 1e-3);
+    // One more than 3 would be lost in f32.
+    let double = Tensor::from_slice(&[1], &[1.0f64]).unwrap().requires_grad_(true).unwrap();
+    double.mul(3.0 + 1e-9).unwrap().sum(..).unwrap().backward().unwrap();
+    half.zero_grad();
+    let norm = clip_grad_norm(&[half, double.clone()], 5.0).unwrap();
+    assert_close("f64", &[norm.item::<f64>().unwrap()], &[3.0 + 1e-9], 1e-12);
+    assert_close("f64", &gradients(&[double]), &[3.0 + 1e-9], 1e-12);
+}
+
+#[test]
+fn the_next_step_uses_clipped_gradients() {
+    let _training = Tensor::train(true);
+    let step = |clip: &dyn Fn(&[Tensor])| {
+        let tensors = with_gradients();
+        let mut optimizer = SGD::new(tensors.clone(), 1.0).unwrap();
+        clip(optimizer.parameters());
+        optimizer.step().unwrap();
+        // What backward adds afterwards is added to the clipped gradient.
+        tensors[0].sum(..).unwrap().backward().unwrap();
+        (tensors.iter().flat_map(floats).collect::<Vec<_>>(), gradients(&tensors)[0])
+    };
+    let (values, gradient) = step(&|given| drop(clip_grad_norm(given, 6.5).unwrap()));
+    assert_close("norm", &values, &[-0.5, 0.0, 11.0], 1e-5);
+    assert_close("norm, later", &[gradient], &[2.5], 1e-5);
+    let (values, gradient) = step(&|given| clip_grad_value(given, 2.0).unwrap());
+    assert_eq!((values, gradient), (vec![-1.0, 0.0, 7.0], 3.0));
 }
 
 #[test]
@@ -920,6 +1115,29 @@ fn all_mismatches_are_in_one_error_and_nothing_is_loaded() {
     assert_eq!(norm.num_batches_tracked.to_text().unwrap(), "[7]");
 }
 
+#[test]
+fn names_that_both_have_are_loaded() {
+    let net = Net::new();
+    let before = contents(&net);
+    let mut tensors = get_state_dict(&Net::new());
+    tensors.remove("conv.bias");
+    tensors.remove("norm.weight");
+    tensors.insert("extra.weight".into(), data(&[1], &[0.0]));
+    let unmatched = load_state_dict_partial(&net, &tensors).unwrap();
+    assert_eq!(unmatched.missing, ["conv.bias", "norm.weight"]);
+    assert_eq!(unmatched.unknown, ["extra.weight"]);
+    let after = contents(&net);
+    assert_eq!(after["conv.bias"], before["conv.bias"]);
+    assert_eq!(after["conv.weight"], tensors["conv.weight"].to_bytes().unwrap());
+    assert_ne!(after["conv.weight"], before["conv.weight"]);
+    // A tensor that does not fit is an error, and nothing is loaded.
+    tensors.insert("conv.weight".into(), data(&[2], &[1.0, 2.0]));
+    tensors.insert("layers.0.bias".into(), data(&[4], &[1.0; 4]));
+    let error = load_state_dict_partial(&net, &tensors).unwrap_err().to_string();
+    assert!(error.contains("conv.weight is f32[2]") && !error.contains("missing"), "{error}");
+    assert_eq!(contents(&net), after);
+}
+
 /// A part whose state is written by hand.
 struct Shared<'a>(&'a Tensor);
 
@@ -965,6 +1183,82 @@ fn training_lowers_the_loss_and_graphs_do_not_grow() {
     assert_eq!(net.norm.num_batches_tracked.to_text().unwrap(), "[30]");
 }
 
+/// The variable that makes [`child`] train on `interp`, in this way.
+const CHILD: &str = "GRADIFF_NN_TEST";
+/// Printed by the child process before the step, after it, and at the end.
+const MARK: &str = "== mark";
+
+/// The test that [`runs_of_a_step`] runs in a child process. With `DEBUG=2`, a line on stderr is
+/// printed for each kernel that runs.
+#[test]
+fn child() {
+    let Ok(way) = std::env::var(CHILD) else { return };
+    let on_interp = |tensor: Tensor| tensor.to("interp").unwrap();
+    let (w1, w2) = (on_interp(input(&[8, 3], 61).0), on_interp(input(&[8, 1], 62).0));
+    let x = on_interp(input(&[4, 3], 63).0);
+    let mut optimizer = SGD::new([w1.clone(), w2.clone()], 0.1).unwrap();
+    let _training = Tensor::train(true);
+    let hidden = x.matmul(&w1.transpose(0, 1).unwrap()).unwrap().tanh().unwrap();
+    let loss = hidden.matmul(&w2).unwrap().square().unwrap().mean(..).unwrap();
+    loss.backward().unwrap();
+    eprintln!("{MARK}");
+    match way.as_str() {
+        "step" => optimizer.step().unwrap(),
+        "group" => {
+            let mut group = OptimizerGroup::new(vec![Box::new(optimizer)]);
+            group.step_with(&[&loss]).unwrap();
+        }
+        _ => optimizer.step_with(&[&loss]).unwrap(),
+    }
+    eprintln!("{MARK}");
+    assert!(loss.item::<f32>().unwrap().is_finite());
+    eprintln!("{MARK}");
+}
+
+/// The numbers of kernels that a step runs, and that reading the loss after it runs.
+fn runs_of_a_step(way: &str) -> (usize, usize) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
+    let output = command.env(CHILD, way).env("DEBUG", "2").env("BEAM", "0").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let parts: Vec<&str> = text.split(MARK).collect();
+    assert_eq!(parts.len(), 4, "{text}");
+    let count = |text: &str| text.lines().filter(|line| line.starts_with("*** interp")).count();
+    (count(parts[1]), count(parts[2]))
+}
+
+#[test]
+fn a_loss_that_a_step_computes_does_not_run_the_model_again() {
+    let (step, read) = runs_of_a_step("step");
+    assert!(1 <= step && 1 <= read, "{step} kernels, and {read} for the loss");
+    for way in ["step_with", "group"] {
+        let (step_with, read_after) = runs_of_a_step(way);
+        assert_eq!(read_after, 0, "{way}");
+        // The hidden layer is computed once, for the gradients and the loss.
+        assert!(step_with < step + read, "{way}: {step_with} kernels, not {step} and {read}");
+    }
+}
+
+#[test]
+fn a_sum_of_losses_that_steps_compute_keeps_no_graph() {
+    let x = data(&[2], &[1.0, -2.0]);
+    let mut optimizer = SGD::new([x.clone()], 0.1).unwrap();
+    let _training = Tensor::train(true);
+    let (mut total, mut expected) = (Tensor::scalar(DType::F32, 0).unwrap(), 0.0);
+    for _ in 0..20 {
+        optimizer.zero_grad();
+        let loss = x.square().unwrap().sum(..).unwrap();
+        loss.backward().unwrap();
+        total = total.add(loss.detach()).unwrap();
+        optimizer.step_with(&[&loss, &total]).unwrap();
+        expected += f64::from(loss.item::<f32>().unwrap());
+        assert!(total.buffer().is_some());
+    }
+    assert_close("total", &floats(&total), &[expected], 1e-5);
+    assert!(total.uop().order().len() < 4, "{}", total.uop().order().len());
+}
+
 #[test]
 fn an_optimiser_goes_on_from_its_state() {
     let _training = Tensor::train(true);
@@ -974,9 +1268,10 @@ fn an_optimiser_goes_on_from_its_state() {
         optimizer.step().unwrap();
     };
     type New = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
-    let kinds: [New; 2] = [
+    let kinds: [New; 3] = [
         |x| Box::new(SGD::new(x, 0.1).unwrap().momentum(0.9)),
         |x| Box::new(Adam::new(x, 0.1).unwrap()),
+        |x| Box::new(RMSprop::new(x, 0.1).unwrap()),
     ];
     for new in kinds {
         let tensors = parameters();
@@ -1138,6 +1433,8 @@ fn mistakes_are_errors_that_say_why() {
         (text(RMSNorm::new(2).unwrap().forward(&x)), "[.., 2]"),
         (text(Embedding::new(2, 2).unwrap().forward(&x)), "integers"),
         (text(LSTMCell::new(4, 2).unwrap().forward(&x, None).map(|pair| pair.0)), "[n, 4]"),
+        (text(GRUCell::new(4, 2).unwrap().forward(&x, None)), "[n, 4]"),
+        (text(GRUCell::new(4, 0).map(|layer| layer.weight_ih)), "hidden_size 0"),
         (text(MultiHeadAttention::new(4, 3).map(|layer| layer.in_proj_weight)), "3 heads"),
         (text(MultiHeadAttention::new(4, 2).unwrap().forward(&x)), "[n, l, 4]"),
         (text(BatchNorm::new(1 << 39).map(|layer| layer.num_batches_tracked)), "4294967296"),
@@ -1188,6 +1485,7 @@ fn mistakes_are_errors_that_say_why() {
     let before = floats(&x);
     let error = optimizer.step().unwrap_err().to_string();
     assert!(error.contains("parameter 0") && error.contains("no gradient"), "{error}");
+    assert!(error.contains("requires_grad_(false)"), "{error}");
     assert_eq!(floats(&x), before);
     assert!(StepLR::new(&optimizer, 0, 0.1).is_err());
     assert!(CosineAnnealingLR::new(&optimizer, 0, 0.1).is_err());

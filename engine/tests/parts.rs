@@ -90,6 +90,69 @@ fn kernels_read_parts_and_parts_of_what_they_computed() {
     }
 }
 
+/// As in a training loop, where a new kernel for each batch takes longer than the step.
+#[test]
+fn kernels_do_not_depend_on_where_slices_begin() {
+    for device in ["interp", "jit", "c"] {
+        let engine = Engine::new(device).unwrap();
+        let given = rows(32);
+        let flat = given.reshape(&[512]).unwrap();
+        let sum = |tensor: Result<Tensor, Error>| {
+            let tensor = tensor.and_then(|tensor| tensor.sum(keepdim([0]))).unwrap();
+            let (count, sums) = realize(&engine, &tensor);
+            (count, sums[0])
+        };
+        let expected = |range: std::ops::Range<i32>| range.sum::<i32>();
+        for (number, first) in [0, 4, 5, 20, 28].into_iter().enumerate() {
+            let rows = given.shrink(&[(first, first + 4), (0, 16)]);
+            let (count, found) = sum(rows.and_then(|rows| rows.reshape(&[64])));
+            let first = 16 * first as i32;
+            assert_eq!(found, expected(first..first + 64), "{device}");
+            assert_eq!(count, usize::from(number == 0), "{device}: rows from {first}");
+        }
+        // Not aligned, so copied; a slice of a slice; and two of a buffer in one kernel.
+        for (number, first) in [3, 10, 200].into_iter().enumerate() {
+            let (count, found) = sum(flat.shrink(&[(first, first + 57)]));
+            let numbers = first as i32..first as i32 + 57;
+            assert_eq!((count, found), (usize::from(number == 0), expected(numbers)), "{device}");
+            let upper = flat.shrink(&[(1, 101)]).unwrap().shrink(&[(first / 4, first / 4 + 41)]);
+            let first = first as i32 / 4 + 1;
+            let numbers = first..first + 41;
+            assert_eq!(sum(upper), (usize::from(number == 0), expected(numbers)), "{device}");
+        }
+        for (number, first) in [0, 1, 7].into_iter().enumerate() {
+            let [low, high] = [first, first + 8].map(|row| given.get(row).unwrap());
+            let (count, found) = sum(low.mul(&high));
+            let products = (0..16).map(|i| (16 * first + i) * (16 * first + 128 + i));
+            assert_eq!((count, found), (usize::from(number == 0), products.sum()), "{device}");
+        }
+        // Of more than a quarter of a buffer, a kernel reads the buffer.
+        for first in [0, 5] {
+            let (count, found) = sum(flat.shrink(&[(first, first + 300)]));
+            assert_eq!((count, found), (1, expected(first as i32..first as i32 + 300)), "{device}");
+        }
+    }
+}
+
+#[test]
+fn slices_are_as_the_buffer_is_when_they_are_computed() {
+    for device in ["interp", "jit", "c"] {
+        let engine = Engine::new(device).unwrap();
+        let given = rows(8);
+        let before = given.get(1).unwrap().add(1).unwrap();
+        given.assign(given.mul(2).unwrap()).unwrap();
+        let after = given.get(1).unwrap().add(1).unwrap();
+        engine.realize(&[&before, &after, &given]).unwrap();
+        let doubled: Vec<i32> = (16..32).map(|number| 2 * number + 1).collect();
+        assert_eq!(before.to_vec::<i32>().unwrap(), numbers(17..33), "{device}");
+        assert_eq!(after.to_vec::<i32>().unwrap(), doubled, "{device}");
+        // Of the realised result of the assignment.
+        let last = given.get(7).unwrap().add(1).unwrap();
+        memory_of(&given.buffer().unwrap()).unwrap().write(&[0; 512]).unwrap();
+        assert_eq!(realize(&engine, &last).1, [1; 16], "{device}");
+    }
+}
+
 #[test]
 fn writing_a_memory_changes_no_other_tensor() {
     let engine = Engine::new("jit").unwrap();

@@ -243,6 +243,102 @@ fn sorts_merge_long_axes() {
     assert!(error.contains("the elements times the size of the axis are 2^48 or more"), "{error}");
 }
 
+/// Checks that the `k` first elements and their positions are the beginning of a sort.
+fn check_topk(engine: &Engine, x: &Tensor, axis: usize, ks: &[i64]) {
+    let number = axis as i64;
+    let bits = |tensor: &Tensor| -> Vec<u32> {
+        tensor.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+    };
+    for largest in [false, true] {
+        let sorted = x.sort(number, largest).unwrap();
+        let order = x.argsort(number, largest).unwrap();
+        engine.realize(&[&sorted, &order]).unwrap();
+        for k in ks {
+            let (values, positions) = x.topk(*k, number, largest).unwrap();
+            let mut sizes = x.shape().to_vec();
+            sizes[axis] = *k;
+            let first_values = sorted.shrink_to(&sizes).unwrap();
+            let first_positions = order.shrink_to(&sizes).unwrap();
+            engine.realize(&[&values, &positions, &first_values, &first_positions]).unwrap();
+            let name = format!("{k} of {x:?} along {axis}, largest {largest}");
+            assert_eq!(values.shape(), sizes, "{name}");
+            assert_eq!(
+                positions.to_vec::<i32>().unwrap(),
+                first_positions.to_vec::<i32>().unwrap(),
+                "{name}"
+            );
+            assert_eq!(bits(&values), bits(&first_values), "{name}");
+        }
+    }
+}
+
+#[test]
+fn topk_is_the_beginning_of_a_sort() {
+    let engine = Engine::new("jit").unwrap();
+    // Many are equal, also beside NaN of two kinds, infinities and zeros of both signs.
+    let number = |i: i64| match i * 7919 % 101 {
+        0 => f32::NAN,
+        1 => f32::from_bits(0xffc0_0001),
+        2 => f32::INFINITY,
+        3 => f32::NEG_INFINITY,
+        4 | 5 => -0.0,
+        n => (n % 16 - 8) as f32,
+    };
+    let of_shape = |shape: &[i64]| {
+        let count: i64 = shape.iter().product();
+        let numbers: Vec<f32> = (0..count).map(number).collect();
+        Tensor::from_slice(shape, &numbers).unwrap().to("jit").unwrap()
+    };
+    // Long axes, of which blocks are chosen for as many as an eighth of their elements.
+    let cases: [(i64, &[i64]); 6] = [
+        (512, &[0, 1, 64, 65, 512]),
+        (513, &[0, 1, 2, 10, 64, 65, 513]),
+        (520, &[1, 3, 64, 65]),
+        (1021, &[1, 2, 127, 128]),
+        (1024, &[1, 2, 4, 128]),
+        (4099, &[1, 7, 128, 129, 512]),
+    ];
+    for (length, ks) in cases {
+        check_topk(&engine, &of_shape(&[length]), 0, ks);
+    }
+    // Short axes, if there are many.
+    for shape in [[128, 64], [32, 128], [33, 127], [3, 512]] {
+        check_topk(&engine, &of_shape(&shape), 1, &[1, 2, 8, 9]);
+    }
+    check_topk(&engine, &of_shape(&[600, 3]), 0, &[1, 5, 75]);
+    check_topk(&engine, &of_shape(&[2, 521, 2]), 1, &[1, 5, 65]);
+    check_topk(&engine, &of_shape(&[0, 600]), 1, &[0, 3]);
+}
+
+#[test]
+fn topk_of_long_axes_takes_all_dtypes() {
+    let engine = Engine::new("jit").unwrap();
+    let numbers: Vec<i64> = (0..600).map(|i| i * 7919 % 37 - 18).collect();
+    let numbers = Tensor::from_slice(&[600], &numbers).unwrap().to("jit").unwrap();
+    for dtype in DType::ALL {
+        // Negative numbers are the largest unsigned ones.
+        let x = on(&engine, numbers.cast(dtype).unwrap().contiguous());
+        for largest in [false, true] {
+            let sorted = on(&engine, x.sort(0, largest).unwrap()).to_text().unwrap();
+            let order = on(&engine, x.argsort(0, largest).unwrap()).to_text().unwrap();
+            for k in [1, 5, 40] {
+                let (values, positions) = x.topk(k, 0, largest).unwrap();
+                let values = on(&engine, values).to_text().unwrap();
+                let positions = on(&engine, positions).to_text().unwrap();
+                for (found, expected) in [(values, &sorted), (positions, &order)] {
+                    let beginning = found.trim_end_matches(']');
+                    let rest = expected.strip_prefix(beginning);
+                    let is_beginning = rest.is_some_and(|rest| rest.starts_with(", "));
+                    assert!(is_beginning, "{k} of {dtype}, largest {largest}: {found}");
+                }
+            }
+        }
+    }
+    let equal = Tensor::from_slice(&[600], &[3i32; 600]).unwrap();
+    assert_eq!(equal.topk(4, 0, true).unwrap().1.to_text().unwrap(), "[0, 1, 2, 3]");
+    assert_eq!(equal.topk(4, 0, false).unwrap().1.to_text().unwrap(), "[0, 1, 2, 3]");
+}
+
 #[test]
 fn constructors_give_their_elements() {
     check(|| Tensor::full(DType::F16, &[2, 1], 1.5), "[[1.5], [1.5]]");

@@ -1,11 +1,13 @@
-"""tinygrad as a peer, 0.8 and later, on the device that DEVICE names. The CPU is its default: there,
-tinygrad's own variables may choose another one.
+"""tinygrad as a peer, 0.8 and later, on the device that DEVICE names. The CPU is its default: a
+variable that tinygrad reads as the choice of a device may choose another one.
 
 Not promised there, so not judged: division by zero, which is undefined in the C that it writes, and
 signs of zeros. Its own tests (test/test_dtype_alu.py) expect that integers of all types wrap.
 """
 
+import importlib.util
 import os
+import pathlib
 
 try:
     from importlib.metadata import version
@@ -21,12 +23,28 @@ VARIABLES = {
             {"DEV": "CPU", "CPU_LLVM": "1"} if NUMBERS >= [0, 12] else {"LLVM": "1"},
     "PYTHON": {"DEV": "PYTHON"} if NUMBERS >= [0, 11] else {"PYTHON": "1"},
 }[DEVICE]
-KNOWN_VARIABLES = ("CPU", "CLANG", "PYTHON", "LLVM", "CPU_LLVM", "GPU", "CL", "CUDA", "NV", "AMD",
-                   "METAL", "WEBGPU", "DEV")
-if DEVICE != "CPU" or not any(name in os.environ for name in KNOWN_VARIABLES):
-    for name in KNOWN_VARIABLES:
-        os.environ.pop(name, None)
-    os.environ.update(VARIABLES)
+SPEC = importlib.util.find_spec("tinygrad")
+FOLDERS = SPEC.submodule_search_locations if SPEC else []
+DEVICES = sorted(path.stem[len("ops_"):].upper() for folder in FOLDERS
+                 for path in pathlib.Path(folder).glob("runtime/ops_*.py"))
+
+
+def chosen():
+    """Returns the variables of the environment that tinygrad reads as the choice of a device. Other
+    programs have variables of such names, too."""
+    names = [name for name in DEVICES if name not in ("DISK", "NPY", "TINYFS")]
+    given = {name: "1" for name in names if NUMBERS < [0, 13] and os.environ.get(name) == "1"}
+    parts = os.environ.get("DEV", "").upper().replace("+", ":").split(":")
+    if NUMBERS >= [0, 11] and any(part in DEVICES for part in parts):
+        given["DEV"] = os.environ["DEV"]
+    return given
+
+
+if DEVICE == "CPU":
+    VARIABLES = chosen() or VARIABLES
+for name in (*DEVICES, "CPU_LLVM", "DEV"):
+    os.environ.pop(name, None)
+os.environ.update(VARIABLES)
 # Nothing is taken from an earlier run, and no further processes compile.
 os.environ.setdefault("CACHELEVEL", "0")
 os.environ.setdefault("PARALLEL", "0")
@@ -93,8 +111,8 @@ class TinyGrad(Adapter):
     if Device.DEFAULT == "PYTHON" and sys.version_info < (3, 12):
         # Its memory is a memoryview, which has no 16-bit floats there.
         DTYPES.pop("f16")
-    # A script runs on the device that tinygrad chooses if that is as good.
-    PRELUDE = ("" if DEVICE == "CPU" else f"import os; os.environ.update({VARIABLES})\n") + ((
+    # A script runs on the same device.
+    PRELUDE = f"import os; os.environ.update({VARIABLES})\n" + ((
         "from tinygrad import Tensor, dtypes\n"
         "def bits(dtype, shape, data): "
         "return Tensor(bytes.fromhex(data), dtype=dtype).reshape(shape)\n"
@@ -104,6 +122,8 @@ class TinyGrad(Adapter):
         "def bits(dtype, shape, data): "
         "return Tensor(np.frombuffer(bytes.fromhex(data), dtype.np)).reshape(shape)\n"))
     CAST = "{0}.cast({dtype})"
+    # As `read` does: its own lists have no f16 before Python 3.12.
+    ELEMENTS = "([] if 0 in {0}.shape else {0}.numpy().flatten().tolist())"
     COUNT = "Tensor.arange({0}, dtype=dtypes.int64)"
     OPS = {
         "const": lambda adapter, statement, operands, types: (
@@ -167,6 +187,9 @@ class TinyGrad(Adapter):
         # The device PYTHON ends at a division by zero.
         is_division = DEVICE == "PYTHON" and isinstance(error, ZeroDivisionError)
         is_name = is_of_script and isinstance(error, AttributeError)
+        # A result that should be a tensor may lack the name as well. Python says so since 3.10.
+        if is_name and sys.version_info >= (3, 10):
+            is_name = isinstance(error.obj, Tensor) or error.obj is Tensor
         return isinstance(error, NotImplementedError) or is_division or is_name
 
 

@@ -127,7 +127,7 @@ class Adapter:
     def script(self, program, expected):
         """Returns a script that runs by itself, prints dtype, shape and elements of all outputs and
         what is expected of them, and fails if they differ. Expected is a value, a pair of bounds,
-        or `None` for anything."""
+        these and the text of a zero between them, or `None` for anything."""
         return self.comparison([self.PRELUDE.rstrip(), *self.lines(program)], program,
                                [f"v{output}" for output in program["outputs"]], expected)
 
@@ -164,13 +164,14 @@ def script(lines, elements, expected, names=(), types=(), has_zero_signs=True):
     the dtypes and shapes of the values of these names with theirs."""
     found = ", ".join(f"(str({name}.dtype), tuple({name}.shape))" for name in names)
     zeros = "" if has_zero_signs else "x == e == 0 or "
+    signs = " and (x != 0 or str(x) in e[2:3] or len(e) < 3)" if has_zero_signs else ""
     return "\n".join([
         *lines, f"got, types = {' + '.join(elements)}, [{found}]",
         f"expected, expected_types = [{', '.join(expected)}], {list(types)}",
         'print(f"got      {types} {got}\\nexpected {expected_types} {expected}")',
         "raise SystemExit(types != expected_types or len(got) != len(expected) or not all("
         f"e is None or {zeros}str(x) == str(e) or "
-        "type(e) == tuple and e[0] <= x <= e[1] for x, e in zip(got, expected)))"]) + "\n"
+        f"type(e) == tuple and e[0] <= x <= e[1]{signs} for x, e in zip(got, expected)))"]) + "\n"
 
 
 def arange(adapter, statement, operands, types):

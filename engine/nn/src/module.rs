@@ -6,7 +6,8 @@ use crate::{State, Visitor};
 
 /// A part of a model that makes a tensor of a tensor.
 ///
-/// Tuples, lists and vectors of modules are modules: each gets the result of the one before.
+/// Tuples of up to 8 modules, lists and vectors of modules are modules: each gets the result of the
+/// one before. For more of different types, there are tuples of tuples and `Vec<Box<dyn Module>>`.
 ///
 /// ```
 /// # use gradiff_nn::{Function, Linear, Module, get_state_dict};
@@ -17,6 +18,14 @@ use crate::{State, Visitor};
 /// assert!(get_state_dict(&model).contains_key("2.weight"));
 /// # Ok::<(), gradiff_tensor::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a module",
+    label = "not a `Module`",
+    note = "tuples of up to 8 modules are modules; for more, use tuples of tuples or \
+            `Vec<Box<dyn Module>>`",
+    note = "a function of a tensor is a module as `Function(f)`; a struct implements `Module` by \
+            hand, and `State` by the macro `state!`"
+)]
 pub trait Module: State {
     /// Returns the output for this input.
     /// # Errors

@@ -10,6 +10,12 @@ use gradiff_tensor::{Error, Tensor, realize};
 /// The names are those of PyTorch and tinygrad: the fields and the numbers of items on the way to
 /// the tensor, with dots between them, as `layers.0.weight`. [`state!`](crate::state) implements it
 /// for a struct.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a part of a model: it does not implement `State`",
+    label = "not a `State`",
+    note = "the macro `state!` implements it for a struct: list the fields that have tensors, and \
+            leave out numbers and other options"
+)]
 pub trait State {
     /// Shows the visitor each tensor of this part, in the order of declaration.
     ///
@@ -247,12 +253,62 @@ pub fn load_state_dict(
     model: &(impl State + ?Sized),
     tensors: &BTreeMap<String, Tensor>,
 ) -> Result<(), Error> {
+    let Matched { pairs, unmatched, mut complaints } = matched(model, tensors);
+    complaints.extend(unmatched.missing.iter().map(|name| format!("{name} is missing")));
+    complaints.extend(unmatched.unknown.iter().map(|name| format!("{name} is not of the model")));
+    load("load_state_dict", &pairs, &complaints)
+}
+
+/// Does what [`load_state_dict`] does for the names that both have, and returns the others, as
+/// PyTorch does with `strict=False`.
+///
+/// ```
+/// # use gradiff_nn::{Linear, get_state_dict, load_state_dict_partial};
+/// let (x, y) = (Linear::new(2, 3)?, Linear::without_bias(2, 3)?);
+/// let unmatched = load_state_dict_partial(&x, &get_state_dict(&y))?;
+/// assert_eq!(x.weight.to_text()?, y.weight.to_text()?);
+/// assert_eq!((unmatched.missing, unmatched.unknown), (vec!["bias".to_string()], vec![]));
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+/// # Errors
+/// If a tensor has another shape or dtype than that of the model, or cannot be computed. The model
+/// is unchanged then.
+pub fn load_state_dict_partial(
+    model: &(impl State + ?Sized),
+    tensors: &BTreeMap<String, Tensor>,
+) -> Result<Unmatched, Error> {
+    let Matched { pairs, unmatched, complaints } = matched(model, tensors);
+    load("load_state_dict_partial", &pairs, &complaints)?;
+    Ok(unmatched)
+}
+
+/// Names that [`load_state_dict_partial`] has passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched {
+    /// Names of tensors of the model for which there was none, in the order of declaration.
+    pub missing: Vec<String>,
+    /// Names of tensors that are not of the model.
+    pub unknown: Vec<String>,
+}
+
+/// Tensors of a model with those that have their names.
+struct Matched {
+    /// Tensors of the model, and those to be loaded.
+    pairs: Vec<(Tensor, Tensor)>,
+    unmatched: Unmatched,
+    /// A sentence for each pair that differs in shape or dtype.
+    complaints: Vec<String>,
+}
+
+fn matched(model: &(impl State + ?Sized), tensors: &BTreeMap<String, Tensor>) -> Matched {
     let parts = named(model);
-    let mut complaints = Vec::new();
-    let mut values = Vec::with_capacity(parts.len());
-    for (name, part) in &parts {
-        let Some(value) = tensors.get(name) else {
-            complaints.push(format!("{name} is missing"));
+    let is_unknown = |name: &&String| parts.iter().all(|(known, _)| known != *name);
+    let unknown = tensors.keys().filter(is_unknown).cloned().collect();
+    let mut missing = Vec::new();
+    let (mut pairs, mut complaints) = (Vec::with_capacity(parts.len()), Vec::new());
+    for (name, part) in parts {
+        let Some(value) = tensors.get(&name) else {
+            missing.push(name);
             continue;
         };
         let is_single = part.size_elements() == 1 && value.size_elements() == 1;
@@ -266,16 +322,19 @@ pub fn load_state_dict(
             ));
             continue;
         }
-        values.push((part, value));
+        pairs.push((part, value.clone()));
     }
-    let is_unknown = |name: &&String| parts.iter().all(|(known, _)| known != *name);
-    let unknown = tensors.keys().filter(is_unknown);
-    complaints.extend(unknown.map(|name| format!("{name} is not of the model")));
+    Matched { pairs, unmatched: Unmatched { missing, unknown }, complaints }
+}
+
+/// Replaces the elements of the first tensor of each pair by those of the second, unless there are
+/// complaints.
+fn load(user: &str, pairs: &[(Tensor, Tensor)], complaints: &[String]) -> Result<(), Error> {
     if !complaints.is_empty() {
-        return Err(Error::Invalid(format!("load_state_dict: {}", complaints.join("; "))));
+        return Err(Error::Invalid(format!("{user}: {}", complaints.join("; "))));
     }
-    let mut moved = Vec::with_capacity(values.len());
-    for (part, value) in values {
+    let mut moved = Vec::with_capacity(pairs.len());
+    for (part, value) in pairs {
         moved.push((part, value.detach().reshape(part.shape())?.to(part.device()?)?));
     }
     realize(&moved.iter().map(|(_, value)| value).collect::<Vec<_>>())?;

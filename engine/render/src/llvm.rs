@@ -3,8 +3,9 @@
 //!
 //! Loops are basic blocks with a phi for the counter; accumulators are allocas, which `mem2reg`
 //! promotes. Vectors are LLVM's. No instruction has flags that permit other results (no nsw, no
-//! fast-math). A bool is i1, and a byte in memory; bf16 is held as its bits. The ranges of groups
-//! are loops, so kernels with barriers are refused.
+//! fast-math), but `getelementptr inbounds` has no value for an index out of range: one whose gate
+//! is false, which is not used. A bool is i1, and a byte in memory; bf16 is held as its bits. The
+//! ranges of groups are loops, so kernels with barriers are refused.
 
 use gradiff_graph::{Arg, DType, Instruction, Linear, Op};
 

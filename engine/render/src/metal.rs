@@ -3,6 +3,11 @@
 //! computed in f32.
 //!
 //! Vectors have 2 or 4 lanes and are aligned to their size.
+//!
+//! The text has the meaning of the uops if floats are those of IEEE 754, which is not the default.
+//! Compilers since Xcode 16 take that from the pragmas of the prelude. Older ones, which ignore
+//! them, need `fastMathEnabled = false`, or `-fno-fast-math -ffp-contract=off`. For exact functions
+//! of f32, `mathFloatingPointFunctions` is to be `precise`.
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
@@ -24,13 +29,20 @@ pub(crate) fn metal(linear: &Linear) -> Result<Code, Error> {
     write(&Metal, &Legalizations::C_LIKE, linear, &linear.name)
 }
 
+/// The first lines of a file. No pragma depends on `__METAL_VERSION__`, which is that of the
+/// language and not of the compiler.
+const HEAD: &str = "#include <metal_stdlib>\n\
+                    #pragma METAL fp math_mode(safe)\n\
+                    #pragma METAL fp contract(off)\n\
+                    using namespace metal;\n";
+
 /// Returns the prelude of a file that uses these helpers.
 ///
 /// # Panics
 /// If a helper has no [`metal_definition`].
 pub(crate) fn metal_prelude(helpers: &Helpers) -> String {
     let definitions = Definitions::of(helpers, metal_definition);
-    format!("#include <metal_stdlib>\nusing namespace metal;\n{}", definitions.text)
+    format!("{HEAD}{}", definitions.text)
 }
 
 /// Returns the definition of a helper.

@@ -35,10 +35,27 @@ use crate::{Device, Error, Executable, threads};
 /// The maximal number of kernels in a file.
 const KERNELS_PER_FILE: usize = 64;
 
-/// The flags of all kernels. The renderer relies on `-fwrapv` and `-ffp-contract=off`.
+/// The flags of all kernels, which follow the words of `CC`. The renderer relies on integers that
+/// wrap and on floats of IEEE 754, with infinities, NaN, zeros of both signs and denormals, whose
+/// operations are neither contracted nor reassociated. With `-ffast-math` an object also has an
+/// initialiser that flushes the denormals of the thread that loads it. clang takes the flags
+/// against that as a return to its defaults, so they are before the others for floats.
 /// `-fno-math-errno` lets `sqrt` be an instruction; it changes `errno`, never a result.
-const FLAGS: [&str; 7] =
-    ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
+const FLAGS: [&str; 13] = [
+    "-std=c99",
+    "-shared",
+    "-fPIC",
+    "-O2",
+    "-fno-fast-math",
+    "-fno-unsafe-math-optimizations",
+    "-fno-finite-math-only",
+    "-fno-associative-math",
+    "-fno-reciprocal-math",
+    "-fsigned-zeros",
+    "-fwrapv",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+];
 
 /// Flag against vectorised scalar code, for kernels that compute in integers of 8 or 16 bits, store
 /// or cast truth values, or add products of floats. In such code gcc 12 treats truth values as -1
@@ -378,7 +395,7 @@ fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
     #[cfg(unix)]
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
     // SAFETY: the object was compiled from a source of this crate (the cache checks that it is not
-    // damaged); it has no initialisers and depends only on the C and math libraries.
+    // damaged); it has no initialisers (see `FLAGS`) and depends only on the C and math libraries.
     #[cfg(unix)]
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
     // SAFETY: as above.
@@ -862,6 +879,52 @@ mod tests {
                 "{flags}: {target}"
             );
             assert_eq!(target.threads, threads::thread_count() as i64);
+        }
+    }
+
+    /// Kernels lost NaN, and loading them made the thread flush denormals.
+    #[test]
+    fn words_of_the_compiler_do_not_relax_floats() {
+        let text = "kernel E_1
+            0 define_global f32 [] data0 2
+            1 define_global f32 [] data1 2
+            2 const i32 [] 0
+            3 const i32 [] 1
+            4 const f32 [] 1.5
+            5 index f32 [1, 2]
+            6 load f32 [5]
+            7 mul f32 [6, 4]
+            8 index f32 [0, 2]
+            9 store void [8, 7]
+            10 index f32 [1, 3]
+            11 load f32 [10]
+            12 max f32 [11, 4]
+            13 index f32 [0, 3]
+            14 store void [13, 12]";
+        let kernel = gradiff_graph::text::parse_linears(text).unwrap().remove(0);
+        let bytes = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+        let denormal = std::hint::black_box(1e-40f32);
+        let scaled = (1.5 * denormal).to_bits();
+        for flags in [
+            "-ffast-math",
+            "-Ofast",
+            "-funsafe-math-optimizations",
+            "-ffinite-math-only",
+            "-fassociative-math -freciprocal-math -fno-signed-zeros -fno-trapping-math",
+            "-ffp-contract=fast",
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let compiler = compiler(directory.path(), Some(&format!("cc {flags}"))).unwrap();
+            let compiled = compiler.compile_checked(&[&kernel]).unwrap();
+            let input = Memory::from_bytes(DType::F32, &bytes([denormal, f32::NAN])).unwrap();
+            let output = Memory::new(DType::F32, 2).unwrap();
+            compiled[0].run(&[&output, &input]).unwrap();
+            let output = output.read().unwrap();
+            assert_eq!(output[..4], scaled.to_le_bytes(), "{flags}");
+            let largest = f32::from_le_bytes(output[4..].try_into().unwrap());
+            assert!(largest.is_nan(), "{flags}: {largest}");
+            let product = 1.5 * std::hint::black_box(denormal);
+            assert_eq!(product.to_bits(), scaled, "{flags}: the thread flushes denormals");
         }
     }
 

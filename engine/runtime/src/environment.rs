@@ -64,7 +64,8 @@ pub(crate) fn selected_device(name: &str, count: usize) -> Result<Option<usize>,
     }
 }
 
-/// Checks all variables of this crate, so that a mistake is reported before anything runs.
+/// Checks the variables that are read when a kernel runs or memory is freed, so that a mistake is
+/// reported before. Those of a device are read when it is opened.
 ///
 /// # Errors
 /// The first variable that is not a number in its range.

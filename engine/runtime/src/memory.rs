@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use gradiff_graph::{Buffer, DType};
 
 use crate::Error;
-use crate::data::{Data, NO_MEMORY, Written, no_memory, normalize_bools};
+use crate::data::{Data, Lifetime, NO_MEMORY, Written, no_memory, normalize_bools};
 
 /// Memory for elements of one dtype, aligned to 64 bytes.
 ///
@@ -52,7 +52,7 @@ impl Memory {
         }
         let mut data = self.lock_exclusive();
         data.sync_to_host(self.dtype)?;
-        self.part_on_host(&mut data, first, size_elements)
+        self.part_on_host(&mut data, first, size_elements, Lifetime::Long)
     }
 
     /// As [`Memory::part`], but returns `None` if the bytes would have to be copied to the host.
@@ -64,6 +64,28 @@ impl Memory {
         first: usize,
         size_elements: usize,
     ) -> Result<Option<Memory>, Error> {
+        self.located_part(first, size_elements, Lifetime::Long)
+    }
+
+    /// As [`Memory::part_in_place`], for a part that is dropped after a few kernels: an aligned one
+    /// shares the bytes however small it is.
+    ///
+    /// # Errors
+    /// As [`Memory::part`].
+    pub fn temporary_part(
+        &self,
+        first: usize,
+        size_elements: usize,
+    ) -> Result<Option<Memory>, Error> {
+        self.located_part(first, size_elements, Lifetime::Short)
+    }
+
+    fn located_part(
+        &self,
+        first: usize,
+        size_elements: usize,
+        lifetime: Lifetime,
+    ) -> Result<Option<Memory>, Error> {
         let dtype = self.dtype;
         let end = first.checked_add(size_elements).filter(|end| *end <= self.size_elements);
         if end.is_none() {
@@ -74,7 +96,7 @@ impl Memory {
         let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
         let mut data = self.lock_exclusive();
         if size_bytes != 0
-            && let Some(remote) = data.remote_part(offset_bytes, size_bytes)?
+            && let Some(remote) = data.remote_part(offset_bytes, size_bytes, lifetime)?
         {
             let part = Data::new(dtype, size_bytes, Written::All, Some(remote));
             let part = part.ok_or_else(|| no_memory(dtype, size_bytes))?;
@@ -82,7 +104,7 @@ impl Memory {
         }
         match data.is_host_stale() {
             true => Ok(None),
-            false => self.part_on_host(&mut data, first, size_elements).map(Some),
+            false => self.part_on_host(&mut data, first, size_elements, lifetime).map(Some),
         }
     }
 
@@ -92,9 +114,10 @@ impl Memory {
         data: &mut Data,
         first: usize,
         size_elements: usize,
+        lifetime: Lifetime,
     ) -> Result<Memory, Error> {
         let dtype = self.dtype;
-        let part = data.part(dtype, first, size_elements);
+        let part = data.part(dtype, first, size_elements, lifetime);
         let part = part.ok_or_else(|| no_memory(dtype, size_elements * dtype.size_bytes()))?;
         Ok(Memory { dtype, size_elements, data: RwLock::new(part) })
     }

@@ -4,7 +4,8 @@
 //! Memories have a copy in a buffer of the device (see `remote`), parts of memories in a
 //! sub-buffer. The queue records the times at which kernels start and end. `GRADIFF_OPENCL_DEVICE`
 //! is the index of the device in the order of the drivers; the default is the first GPU, or else
-//! the first device.
+//! the first device. A device whose f32 has no NaN is refused; one with other results than those of
+//! IEEE 754 says so in its description.
 
 mod api;
 
@@ -84,11 +85,13 @@ impl OpenCl {
                 "an OpenCL library was found, but no driver has a device".into(),
             ));
         };
+        let [config] = api.device_numbers(device, CL_DEVICE_SINGLE_FP_CONFIG);
+        let inexact = inexact_floats(config).map_err(unavailable)?;
         let opened = open_device(api, device)?;
-        Ok(OpenCl::new(opened, platform, device))
+        Ok(OpenCl::new(opened, platform, device, &inexact))
     }
 
-    fn new(opened: Opened, platform: Handle, device: Handle) -> OpenCl {
+    fn new(opened: Opened, platform: Handle, device: Handle, inexact: &str) -> OpenCl {
         let api = &opened.api;
         let platform_text = |name| {
             // SAFETY: the platform comes from the driver; `size` is that of `buffer`.
@@ -97,7 +100,7 @@ impl OpenCl {
             })
         };
         let description = format!(
-            "{} ({}), driver {}; {} ({})",
+            "{} ({}), driver {}; {} ({}){inexact}",
             api.device_text(device, CL_DEVICE_NAME),
             api.device_text(device, CL_DEVICE_VERSION),
             api.device_text(device, CL_DRIVER_VERSION),
@@ -165,6 +168,23 @@ fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
         found.extend(devices.into_iter().flatten().map(|device| (platform, device)));
     }
     Ok(found)
+}
+
+/// Returns a text on the results of f32 that are not those of IEEE 754 on a device with this
+/// configuration; an empty one if there are none.
+///
+/// # Errors
+/// The reason why kernels do not have their meaning on it.
+fn inexact_floats(config: u64) -> Result<String, String> {
+    let is_missing = |bit: u64| config & bit == 0;
+    if is_missing(CL_FP_INF_NAN) || is_missing(CL_FP_ROUND_TO_NEAREST) {
+        return Err("its f32 has no infinities and NaN, or does not round to the nearest".into());
+    }
+    let notes = [
+        (CL_FP_DENORM, "; denormals of f32 are zeros"),
+        (CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, "; f32 has / within 2.5 ulp and sqrt within 3"),
+    ];
+    Ok(notes.into_iter().filter(|(bit, _)| is_missing(*bit)).map(|(_, note)| note).collect())
 }
 
 /// Describes a device by what it answers to queries. Kernels hold the number of a group in an
@@ -526,5 +546,22 @@ impl RemoteBuffer for Buffer {
         };
         check("clEnqueueCopyBuffer", code)?;
         Ok(copy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_says_what_its_floats_lack() {
+        let least = CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST;
+        let exact = least | CL_FP_DENORM | CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
+        assert_eq!(inexact_floats(exact).as_deref(), Ok(""));
+        let text = inexact_floats(least).unwrap();
+        assert!(text.contains("denormals") && text.contains("2.5 ulp"), "{text}");
+        for bit in [CL_FP_INF_NAN, CL_FP_ROUND_TO_NEAREST] {
+            assert!(inexact_floats(exact & !bit).is_err());
+        }
     }
 }

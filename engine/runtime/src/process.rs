@@ -74,12 +74,20 @@ pub(crate) fn run(command: &mut Command, limit: Option<Limit>) -> std::io::Resul
 }
 
 /// Returns whether the program was killed by a signal from outside: from another process, or from
-/// the system for lack of memory or time. A crash is a signal that the program causes itself.
+/// the system for lack of memory or time, or for a file beyond the limit of sizes. A crash is a
+/// signal that the program causes itself.
 #[cfg(unix)]
 pub(crate) fn was_killed_from_outside(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
-    let signals =
-        [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::XCPU];
+    let signals = [
+        Signal::KILL,
+        Signal::TERM,
+        Signal::INT,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::XCPU,
+        Signal::XFSZ,
+    ];
     status.signal().is_some_and(|signal| signals.map(Signal::as_raw).contains(&signal))
 }
 
@@ -175,6 +183,15 @@ mod tests {
             assert_eq!(status.ok().and_then(|status| status.code()), Some(3));
             assert!(run(&mut Command::new("/nonexistent/program"), limit).is_err());
         }
+    }
+
+    #[test]
+    fn limits_kill_from_outside_and_crashes_do_not() {
+        use std::os::unix::process::ExitStatusExt;
+        let is_outside =
+            |signal: Signal| was_killed_from_outside(ExitStatus::from_raw(signal.as_raw()));
+        assert_eq!([Signal::KILL, Signal::XCPU, Signal::XFSZ].map(is_outside), [true; 3]);
+        assert_eq!([Signal::SEGV, Signal::ABORT].map(is_outside), [false; 2]);
     }
 
     #[test]

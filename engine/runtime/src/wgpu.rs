@@ -234,6 +234,7 @@ impl Executable for Kernel {
             }
             let opened = &*self.opened;
             let work = &mut *opened.lock();
+            handles.iter().try_for_each(|handle| work.check(*handle))?;
             opened.checked("dispatch_workgroups", || self.record(work, handles))?;
             if LAUNCHES_MAX <= work.count { opened.submit(work) } else { Ok(()) }
         })
@@ -244,8 +245,12 @@ impl Kernel {
     /// Records a launch with the buffers of these handles.
     fn record(&self, work: &mut Work, handles: &[usize]) {
         let arrays = handles.iter().zip(&self.signature.parameters);
-        for handle in handles {
-            work.buffers[*handle].last_use.store(work.number, Ordering::Relaxed);
+        for (handle, parameter) in arrays.clone() {
+            let Slot { last_use, last_write, .. } = &work.buffers[*handle];
+            last_use.store(work.number, Ordering::Relaxed);
+            if parameter.is_written {
+                last_write.store(work.number, Ordering::Relaxed);
+            }
         }
         let entry = |(binding, (handle, parameter)): (u32, (&usize, &Parameter))| {
             let size =

@@ -174,7 +174,8 @@ fn shape_of(node: &UOp) -> &[i64] {
     node.shape().expect("a node of tensor level has a shape")
 }
 
-/// Returns the number of elements of a tensor-level node.
+/// Returns the number of elements of a tensor-level node; the largest number if that is too small
+/// for them.
 fn size_of(node: &UOp) -> i64 {
-    shape_of(node).iter().product()
+    shape_of(node).iter().fold(1, |count: i64, size| count.saturating_mul(*size))
 }

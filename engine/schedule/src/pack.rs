@@ -8,6 +8,9 @@
 //!
 //! Products of 16-bit floats that are summed in f32 become products of f32: their factors are
 //! converted once, in the panels and in a copy of `x`, instead of in each iteration.
+//!
+//! Large operands that a few ops compute from counters, such as masks of triangles, are not packed:
+//! the memory of a program does not exceed its arrays by any multiple.
 
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, DType, Dims, Op, Pairs, UOp};
@@ -15,11 +18,11 @@ use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
 
 use crate::tuning::{
-    FAR_STORE, LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN, PANEL_WIDTHS,
-    PRODUCTS, ROWS_GAIN, SCATTERED_STORE, SHORT_ROW,
+    CHEAP_NODES, FAR_STORE, LANES, PADDING_WINDOW, PANEL_ELEMENTS, PANEL_WHOLE, PANEL_WIDTH_MIN,
+    PANEL_WIDTHS, PRODUCTS, ROWS_GAIN, SCATTERED_STORE, SHORT_ROW,
 };
 use crate::views::base_and_tracker;
-use crate::{Options, shape_of};
+use crate::{MAX_BUFFER_ELEMENTS, Options, shape_of};
 
 /// Returns the node with its operands packed or padded, given the node before and after its sources
 /// were; `None` if there is nothing to pack.
@@ -29,25 +32,47 @@ pub(crate) fn pack(node: &UOp, new: &UOp, options: &Options) -> Option<UOp> {
         && let Some((node, new)) = with_wide_factors(node).zip(with_wide_factors(new))
     {
         let is_large = is_large_contraction(&node, thresholds);
-        let packed = is_large.then(|| contraction(&node, thresholds)).flatten();
+        let packed =
+            is_large.then(|| contraction(&node, copyable(&new, thresholds), thresholds)).flatten();
         return packed.map(|contraction| contraction.apply(&new, thresholds));
     }
     // A stored product has no factors after the conversion.
     if [node, new].iter().any(|node| !is_large_contraction(node, thresholds)) {
         return None;
     }
-    if let Some(operand) = operand_for_rows(node, thresholds) {
+    let copyable = copyable(new, thresholds);
+    if let Some(operand) = operand_for_rows(node, copyable, thresholds) {
         return Some(with_rows(new, operand));
     }
-    match contraction(node, thresholds) {
+    match contraction(node, copyable, thresholds) {
         Some(contraction) => {
             let x = 1 - contraction.operand;
-            let is_far = is_far(&node.src()[0], x, &contraction.reduced, thresholds);
+            let is_far = copyable[x] && is_far(&node.src()[0], x, &contraction.reduced, thresholds);
             let rows = is_far.then(|| with_rows(new, x));
             Some(contraction.apply(rows.as_ref().unwrap_or(new), thresholds))
         }
         None => with_padded_operands(new, thresholds),
     }
+}
+
+/// Returns for each operand of a contraction whether it may be copied. Its sources show which nodes
+/// get a buffer anyway.
+fn copyable(reduction: &UOp, thresholds: &Thresholds) -> [bool; 2] {
+    let product = &reduction.src()[0];
+    let shape = shape_of(product);
+    [0, 1].map(|operand: usize| {
+        let operand = &product.src()[operand];
+        is_copyable(operand, elements(operand, shape), thresholds)
+    })
+}
+
+/// Returns whether a copy of this many elements of an operand fits in a buffer, and is small or of
+/// elements that are not computed again instead.
+fn is_copyable(operand: &UOp, elements: i64, thresholds: &Thresholds) -> bool {
+    let bytes = elements.saturating_mul(operand.dtype().size_bytes() as i64);
+    let is_large = thresholds.large_bytes as i64 <= bytes;
+    elements <= MAX_BUFFER_ELEMENTS
+        && !(is_large && is_computed_again(&base_and_tracker(operand).0))
 }
 
 /// Returns a sum of products of 16-bit floats, each cast to f32, as the sum of the products of
@@ -74,7 +99,11 @@ fn with_wide_factors(reduction: &UOp) -> Option<UOp> {
 /// Returns the number of the operand that is to be copied with the reduced axes innermost: the
 /// other operand is contiguous along them, so that vector lanes run along them, and has many more
 /// elements than the copy. So have the filters of a convolution of few places.
-fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
+fn operand_for_rows(
+    reduction: &UOp,
+    copyable: [bool; 2],
+    thresholds: &Thresholds,
+) -> Option<usize> {
     let Arg::Reduce(_, axes) = reduction.arg() else { return None };
     let product = &reduction.src()[0];
     let shape = shape_of(product);
@@ -91,7 +120,8 @@ fn operand_for_rows(reduction: &UOp, thresholds: &Thresholds) -> Option<usize> {
     };
     let is_long = thresholds.pack_row_elements <= row;
     let mut choices = [(0, x, y), (1, y, x)].into_iter();
-    choices.find(|(_, few, many)| is_long && fits(few, many)).map(|(number, ..)| number)
+    let found = choices.find(|(number, few, many)| is_long && copyable[*number] && fits(few, many));
+    found.map(|(number, ..)| number)
 }
 
 /// Returns whether adjacent output axes of an operand have several vectors together, along which
@@ -125,6 +155,22 @@ fn is_far(product: &UOp, operand: usize, reduced: &[usize], thresholds: &Thresho
         && is_scattered(x)
         && !has_lanes(x, shape, reduced)
         && !is_contiguous_along(x, reduced)
+}
+
+/// Returns whether rule 2 of `realize` computes a node again rather than store it, as long as no
+/// node below it has a buffer for another reason: the end of a short chain without loads.
+fn is_computed_again(node: &UOp) -> bool {
+    let (mut count, mut pending) = (0, vec![node]);
+    while let Some(next) = pending.pop() {
+        count += 1;
+        let is_stored =
+            matches!(next.op(), Op::Buffer | Op::Contiguous | Op::Copy | Op::ReduceAxis);
+        if is_stored || CHEAP_NODES < count {
+            return false;
+        }
+        pending.extend(next.src());
+    }
+    true
 }
 
 /// Returns whether the elements of an operand along these axes are adjacent, in order.
@@ -213,10 +259,14 @@ fn is_large_contraction(node: &UOp, thresholds: &Thresholds) -> bool {
         && count.is_some_and(|count| thresholds.pack_products <= count)
 }
 
-/// Returns the best packing of an operand of a large contraction: of one that is read often, or, if
-/// none is, of one with rows so short that the sums of lanes along them would cost more. If none of
-/// these has panels, one that is read less often and is nowhere contiguous.
-fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> {
+/// Returns the best packing of a copyable operand of a large contraction: of one that is read
+/// often, or, if none is, of one with rows so short that the sums of lanes along them would cost
+/// more. If none of these has panels, one that is read less often and is nowhere contiguous.
+fn contraction(
+    reduction: &UOp,
+    copyable: [bool; 2],
+    thresholds: &Thresholds,
+) -> Option<Contraction> {
     let Arg::Reduce(_, axes) = reduction.arg() else { return None };
     let product = &reduction.src()[0];
     let shape = shape_of(product);
@@ -247,7 +297,7 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
             && is_less_often(&product.src()[*operand])
     });
     let rest: SmallVec<[usize; 2]> = rest.collect();
-    for operand in candidates.iter().chain(&rest).copied() {
+    for operand in candidates.iter().chain(&rest).copied().filter(|operand| copyable[*operand]) {
         if best.is_none() && rest.contains(&operand) && !is_scattered(&product.src()[operand]) {
             break;
         }
@@ -340,7 +390,8 @@ fn with_padding(operand: &UOp, thresholds: &Thresholds) -> Option<UOp> {
     let bounds: Vec<(i64, i64)> = (0..whole.len()).map(bounds).collect();
     let sizes: Vec<i64> = bounds.iter().map(|(_, size)| *size).collect();
     let elements = sizes.iter().product::<i64>();
-    if elements == 0 || tracker.size() / elements < thresholds.padding_reuse {
+    let is_read_often = 0 < elements && thresholds.padding_reuse <= tracker.size() / elements;
+    if !is_read_often || !is_copyable(operand, elements, thresholds) {
         return None;
     }
     let copied = ShapeTracker::from_views(below).ok()?.shrink(&bounds).ok()?;

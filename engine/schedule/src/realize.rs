@@ -8,7 +8,7 @@
 //!    each element;
 //! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]), or has too many arrays
-//!    ([`Options::arrays_max`]);
+//!    ([`Options::arrays_max`]) or views on top of each other ([`MAX_KERNEL_VIEWS`]);
 //! 5. it ends the chain of a reduction: the reduction and the elementwise ops of the reduced shape
 //!    that follow it. A kernel has one such chain, so it ends at a node that several kernels use,
 //!    before another reduction, and before a view that does more than reshape. It ends before a
@@ -34,7 +34,8 @@ use smallvec::SmallVec;
 
 use crate::rows::FusedReductions;
 use crate::tuning::{
-    CHEAP_NODES, MAX_KERNEL_NODES, REPEATED_COST, REPEATS_MAX, ROW_VALUE_COST, SHIFTED_COST,
+    CHEAP_NODES, MAX_KERNEL_NODES, MAX_KERNEL_VIEWS, REPEATED_COST, REPEATS_MAX, ROW_VALUE_COST,
+    SHIFTED_COST,
 };
 use crate::views::{Viewed, base_and_tracker, constant_under};
 use crate::{Options, size_of};
@@ -95,17 +96,16 @@ fn chosen(viewed: &Viewed, options: &Options) -> Chooser {
     for node in &viewed.order {
         chooser.end_reductions(node);
     }
-    // A chain that has ended is a kernel of its own. No reduction is computed in several kernels.
-    chooser.find_kernels(&viewed.order);
-    for node in &viewed.order {
-        if node.op() == Op::ReduceAxis && chooser.kernels.get(node) == Some(&Kernels::Several) {
-            chooser.realized.insert(node.clone());
-        }
-    }
+    // A chain that has ended is a kernel of its own.
+    chooser.store_repeated(&viewed.order);
     if options.shared_rows {
         chooser.store_row_values(&viewed.order);
     }
-    chooser.limit_arrays(&viewed.order);
+    // So is a node that gets a buffer because of the limit of arrays, and a reduction with a buffer
+    // may be one array more of its users.
+    while chooser.limit_arrays(&viewed.order) {
+        chooser.store_repeated(&viewed.order);
+    }
     chooser
 }
 
@@ -166,6 +166,8 @@ struct Chain {
     is_unsafe_under_pad: bool,
     /// True if the chain has a view of a fused node that does more than broadcast rows.
     has_view: bool,
+    /// Most views on a path to a leaf or a reduction, whose source has no view above it.
+    views: u32,
 }
 
 /// The kernels that a node is fused into.
@@ -219,6 +221,10 @@ impl Chooser {
             self.realize_longest(node, |chain| chain.nodes);
             chain = self.chain_of(node);
         }
+        if MAX_KERNEL_VIEWS < chain.views as usize {
+            self.realize_longest(node, |chain| chain.views);
+            chain = self.chain_of(node);
+        }
         self.chains.insert(node.clone(), chain);
         self.limit_arrays_of(node);
         if let Some(reductions) = self.fused_reductions(node).0 {
@@ -227,11 +233,12 @@ impl Chooser {
     }
 
     /// Applies the limit of arrays of rule 4 again, as long as nodes get buffers: a node that ends
-    /// by rule 5 may be one array more of its user.
-    fn limit_arrays(&mut self, order: &[UOp]) {
+    /// by rule 5 may be one array more of its user. Returns whether any did.
+    fn limit_arrays(&mut self, order: &[UOp]) -> bool {
         if self.arrays_max == u32::MAX {
-            return;
+            return false;
         }
+        let before = self.realized.len();
         loop {
             let count = self.realized.len();
             for node in order {
@@ -240,9 +247,19 @@ impl Chooser {
                 self.limit_arrays_of(node);
             }
             if self.realized.len() == count {
-                return;
+                return before < count;
             }
         }
+    }
+
+    /// Gives buffers to reductions that several kernels would compute.
+    fn store_repeated(&mut self, order: &[UOp]) {
+        self.find_kernels(order);
+        let kernels = &self.kernels;
+        let is_repeated = |node: &&UOp| {
+            node.op() == Op::ReduceAxis && kernels.get(*node) == Some(&Kernels::Several)
+        };
+        self.realized.extend(order.iter().filter(is_repeated).cloned());
     }
 
     /// Gives sources of a node buffers until a kernel of its chain has no more arrays than are
@@ -346,6 +363,7 @@ impl Chooser {
             loads: u32::from(node.op() == Op::Buffer),
             is_unsafe_under_pad: node.op().is_unsafe_under_pad(),
             has_view: has_view(node),
+            views: 0,
         };
         for (index, src) in node.src().iter().enumerate() {
             let below = self.source_chain(src);
@@ -355,7 +373,16 @@ impl Chooser {
             }
             chain.is_unsafe_under_pad |= below.is_unsafe_under_pad;
             chain.has_view |= below.has_view;
+            chain.views = chain.views.max(below.views);
         }
+        chain.views = match (node.op(), node.arg()) {
+            (Op::View, Arg::View(tracker)) => {
+                chain.views.saturating_add(tracker.views().len() as u32)
+            }
+            // A kernel has the source of a reduction in its own shape.
+            (Op::ReduceAxis, _) => 0,
+            _ => chain.views,
+        };
         chain
     }
 

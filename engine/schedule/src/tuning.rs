@@ -4,6 +4,9 @@
 
 /// Most nodes that are fused into one kernel, to bound the time to compile it.
 pub const MAX_KERNEL_NODES: u32 = 256;
+/// Most views that a kernel has of an array, one on top of the other. The time to simplify the
+/// indices grows with the fourth power of their number; those of usual programs are 4 at most.
+pub(crate) const MAX_KERNEL_VIEWS: usize = 16;
 /// Most nodes of a chain without loads that is cheaper to compute again than to store.
 pub(crate) const CHEAP_NODES: u32 = 8;
 /// Highest cost of ops that follow a load and are cheaper to repeat than to store, on devices with

@@ -1,13 +1,15 @@
 //! Pass "views": movement ops become one `View` node over their source.
 //!
 //! It also removes `Contiguous` of nodes that are in a row-major buffer anyway, so that later
-//! passes need not handle them.
+//! passes need not handle them. A chain of movements that do not merge gets a buffer after
+//! [`MAX_KERNEL_VIEWS`] views.
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{Error, Options, shape_of, size_of};
+use crate::tuning::MAX_KERNEL_VIEWS;
+use crate::{Error, MAX_BUFFER_ELEMENTS, Options, shape_of, size_of};
 
 /// The maximum number of elements of a view, which may be larger than a buffer: a broadcast that is
 /// reduced in its kernel is never stored.
@@ -103,21 +105,40 @@ impl Converter {
             Op::ReduceAxis => Ok(node.with_src([source(0)])),
             Op::View => match node.arg() {
                 Arg::View(tracker) => {
-                    let (base, below) = base_and_tracker(&source(0));
-                    Ok(view(base, composed(&below, tracker, self.merge)))
+                    let (source, merge) = (source(0), self.merge);
+                    self.viewed(source, |below| Ok(composed(below, tracker, merge)))
                 }
                 _ => Err(Error::NotTensorLevel(op)),
             },
             _ if op.is_movement() => {
-                let (base, below) = base_and_tracker(&source(0));
-                let moved = below.apply(&movement(node)?, self.merge);
-                Ok(view(base, moved.map_err(|error| Error::Movement(error.to_string()))?))
+                let (source, merge, movement) = (source(0), self.merge, movement(node)?);
+                self.viewed(source, |below| {
+                    let moved = below.apply(&movement, merge);
+                    moved.map_err(|error| Error::Movement(error.to_string()))
+                })
             }
             _ if op.is_elementwise() => {
                 Ok(node.with_src(node.src().iter().map(|src| self.converted[src].clone())))
             }
             _ => Err(Error::NotTensorLevel(op)),
         }
+    }
+
+    /// Makes a view of the base of a converted node, given the tracker for that of the node: of a
+    /// buffer with the elements of the node if the tracker has too many views.
+    fn viewed(
+        &mut self,
+        node: UOp,
+        tracker_of: impl Fn(&ShapeTracker) -> Result<ShapeTracker, Error>,
+    ) -> Result<UOp, Error> {
+        let (base, below) = base_and_tracker(&node);
+        let tracker = tracker_of(&below)?;
+        let is_long = MAX_KERNEL_VIEWS < tracker.views().len() && 1 < below.views().len();
+        if is_long && below.size() <= MAX_BUFFER_ELEMENTS {
+            let tracker = tracker_of(&plain(below.shape()))?;
+            return Ok(view(self.force(node), tracker));
+        }
+        Ok(view(base, tracker))
     }
 
     /// Returns an output, in a buffer of its own unless it is a constant.

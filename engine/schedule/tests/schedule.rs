@@ -709,6 +709,37 @@ fn an_operand_whose_panels_waste_lanes_is_not_packed() {
     assert_eq!(panels(17, 128), [17 * 4 * 256, weights, 64 * 4 * 17]);
 }
 
+/// The panels of a mask of 66,000 x 66,000 were too large for a buffer, and those of one of 30,000
+/// x 30,000 took 3.6 GB.
+#[test]
+fn large_operand_that_is_computed_from_counters_is_not_packed() {
+    let counters = UOp::new(Op::Iota, DType::I32, [], Arg::Int(16));
+    let wide = |shape: &[i64]| expand(&reshape(&counters, shape), &[16, 16]);
+    let is_above = binary(Op::CmpLt, &wide(&[16, 1]), &wide(&[1, 16]));
+    let mask = cast(&is_above, DType::F32);
+    let stored = contiguous(&mask);
+    let columns = f32s(&[16, 20]);
+    let kernels = |mask: &UOp, large_bytes: u64| {
+        let product = product(mask, &columns);
+        check_values("product", std::slice::from_ref(&product));
+        let thresholds = Thresholds { large_bytes, ..PACKED.thresholds };
+        schedule(&[product], &Options { thresholds, ..PACKED }).unwrap().items.len()
+    };
+    // The mask has 1024 bytes. It is packed if it is not large, or in a buffer anyway; beside its
+    // panels, rows of the columns are copied that are large.
+    let large = Thresholds::USUAL.large_bytes;
+    assert_eq!([kernels(&mask, 1024), kernels(&mask, large), kernels(&stored, 1024)], [1, 2, 4]);
+    // No buffer has the elements of all windows of an array, of which each begins two elements
+    // after the one before.
+    let (count, size, length) = (1 << 16, (1 << 16) + 8, 1 << 18);
+    let repeated = expand(&reshape(&f32s(&[length]), &[1, length]), &[count + 1, length]);
+    let repeated = reshape(&repeated, &[(count + 1) * length]);
+    let rows = reshape(&shrink(&repeated, &[(0, count * (length + 2))]), &[count, length + 2]);
+    let windows = shrink(&rows, &[(0, count), (0, size)]);
+    let sum = product(&windows, &f32s(&[size, 40]));
+    assert!(schedule(&[sum], &PACKED).is_ok());
+}
+
 #[test]
 fn factors_of_packed_halves_are_converted_once() {
     let full = [8, 16, 4];
@@ -895,6 +926,66 @@ fn deep_graphs_have_bounded_kernels_and_no_recursion() {
     let items = schedule(&[transposed.clone()], &Options::default()).unwrap().items;
     assert!(items.iter().all(|item| item.ast.toposort().len() < 2000));
     check_values("diamonds with views", &[transposed]);
+}
+
+/// Most views of an array on top of each other in the kernels of an output.
+fn most_views(output: &UOp, options: &Options) -> usize {
+    let items = schedule(std::slice::from_ref(output), options).unwrap().items;
+    let count = |node: UOp| match node.arg() {
+        Arg::View(tracker) => tracker.views().len(),
+        _ => 0,
+    };
+    items.iter().flat_map(|item| item.ast.toposort()).map(count).max().unwrap_or(0)
+}
+
+/// To simplify the indices of 150 views that do not merge took two minutes.
+#[test]
+fn chains_of_movements_have_bounded_views() {
+    let moved = |x: &UOp| {
+        let x = flip(&reshape(&permute(x, &[1, 0]), &[2, 8]), &[1]);
+        let x = reshape(&pad(&reshape(&x, &[4, 4]), &[(1, 0), (0, 1)]), &[25]);
+        reshape(&shrink(&x, &[(3, 19)]), &[4, 4])
+    };
+    let counters = reshape(&UOp::new(Op::Iota, DType::F32, [], Arg::Int(16)), &[4, 4]);
+    let wide = |x: &UOp| expand(&reshape(x, &[1, 4, 4]), &[3, 4, 4]);
+    let y = f32s(&[4, 4]);
+    for (name, start) in [("array", f32s(&[4, 4])), ("counters", counters)] {
+        let [mut alone, mut with_ops] = [start.clone(), start];
+        for _ in 0..30 {
+            alone = moved(&alone);
+            with_ops = binary(Op::Max, &moved(&with_ops), &y);
+        }
+        for output in [alone, with_ops] {
+            for options in ALL {
+                let views = most_views(&output, &options);
+                assert!((8..=16).contains(&views) || !options.fuse, "{name}: {views}, {options:?}");
+                assert!(views <= 16, "{name}: {views}, {options:?}");
+            }
+            check_values(name, &[wide(&output), output]);
+        }
+    }
+}
+
+/// The limit of arrays gave a buffer to a node of a kernel with a product, which two kernels then
+/// computed.
+#[test]
+fn product_is_computed_once_where_arrays_are_few() {
+    let (x, y) = (f32s(&[2, 4, 4]), f32s(&[4, 4]));
+    let first = reshape(&shrink(&x, &[(0, 1), (0, 4), (0, 4)]), &[4, 4]);
+    let product = product(&first, &y);
+    let scaled = (0..3).fold(product.clone(), |a, _| binary(Op::Mul, &a, &f32s(&[4, 4])));
+    let largest = reshape(&reduce(Op::Max, &x, &[0]), &[4, 4]);
+    let sum = binary(Op::Add, &unary(Op::Neg, &binary(Op::Mul, &scaled, &largest)), &product);
+    check_values("sum", std::slice::from_ref(&sum));
+    for arrays_max in 4..9 {
+        let options = Options { arrays_max, ..options(true, true, false, true) };
+        let items = schedule(std::slice::from_ref(&sum), &options).unwrap().items;
+        let is_sum = |node: &UOp| matches!(node.arg(), Arg::Reduce(Op::Add, _));
+        let sums = items.iter().flat_map(|item| item.ast.toposort()).filter(is_sum).count();
+        assert_eq!(sums, 1, "{arrays_max} arrays");
+        let largest = items.iter().map(|item| item.buffers.len()).max();
+        assert!(largest.is_some_and(|count| count <= arrays_max as usize), "{largest:?}");
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ impl Tensor {
     /// elements. Assignments of several threads take effect one after another.
     ///
     /// A parameter stays one. Its value is not computed from others, so `value` may not depend on
-    /// parameters: detach it.
+    /// parameters: detach them in it. [`detach`](Tensor::detach) gives a new tensor, and an
+    /// assignment to that leaves this one as it is.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
@@ -32,7 +33,20 @@ impl Tensor {
     /// If the value has another dtype, does not broadcast to the shape, is on another device, or
     /// depends on a parameter.
     pub fn assign(&self, value: impl Into<Operand>) -> Result<Tensor, Error> {
-        let value = self.assigned("assign", value.into(), self.shape())?;
+        let advice = "detach in the value, as in x.assign(x.detach() * y.detach())?; x.detach() \
+                      is a new tensor, and an assignment to it does not change x";
+        self.assign_or("assign", value.into(), advice)
+    }
+
+    /// [`assign`](Tensor::assign), whose errors name the method, and give the advice if the value
+    /// requires a gradient.
+    pub(crate) fn assign_or(
+        &self,
+        method: &str,
+        value: Operand,
+        advice: &str,
+    ) -> Result<Tensor, Error> {
+        let value = self.fitted(method, value, self.shape(), advice)?;
         self.update(|_| Ok(value.clone()))?;
         Ok(self.clone())
     }
@@ -56,11 +70,7 @@ impl Tensor {
         ranges: &[(i64, i64, i64)],
         value: impl Into<Operand>,
     ) -> Result<Tensor, Error> {
-        if self.requires_grad() == Some(true) {
-            return invalid(format!(
-                "assign_slice of {self:?}: it requires a gradient; detach it, or assign all of it"
-            ));
-        }
+        self.check_parts("assign_slice")?;
         let mut steps = steps_of("assign_slice", self.shape(), ranges)?;
         let whole = |size: &i64| Steps { first: 0, count: *size, stride: 1, is_reversed: false };
         steps.extend(self.shape()[ranges.len()..].iter().map(whole));
@@ -87,12 +97,38 @@ impl Tensor {
         Ok(self.clone())
     }
 
-    /// The value in the dtype and shape of an assignment to this tensor.
+    /// Refuses a tensor that requires a gradient, of which no part can be assigned.
+    pub(crate) fn check_parts(&self, method: &str) -> Result<(), Error> {
+        if self.requires_grad() != Some(true) {
+            return Ok(());
+        }
+        invalid(format!(
+            "{method} of {self:?}: it requires a gradient, which an assignment to a part would \
+             cut: put the parts together with stack, cat or where_ to keep it; of a parameter, \
+             assign all of it, as in x.assign(mask.where_(y, x.detach())?)?"
+        ))
+    }
+
+    /// The value in the dtype and shape of an assignment to a part of this tensor.
     pub(crate) fn assigned(
         &self,
         method: &str,
         value: Operand,
         shape: &[i64],
+    ) -> Result<Tensor, Error> {
+        let advice = "put the parts together with stack, cat or where_ to keep the gradient, or \
+                      detach the value";
+        self.fitted(method, value, shape, advice)
+    }
+
+    /// The value in the dtype of this tensor and a shape. It is an error if the value does not fit,
+    /// or requires a gradient: then the message ends with the advice.
+    fn fitted(
+        &self,
+        method: &str,
+        value: Operand,
+        shape: &[i64],
+        advice: &str,
     ) -> Result<Tensor, Error> {
         let value = match value {
             Operand::Tensor(value) => value,
@@ -116,7 +152,8 @@ impl Tensor {
         check_devices(method, [self.uop(), value.uop()])?;
         if requires_gradient(&value.uop()) {
             return invalid(format!(
-                "{method} of {value:?}: it depends on a tensor that requires a gradient; detach it"
+                "{method} of {value:?}: it depends on a tensor that requires a gradient, which an \
+                 assignment would cut: {advice}"
             ));
         }
         Ok(Tensor::from_valid(broadcast(value.uop(), shape)))
@@ -129,5 +166,29 @@ impl Tensor {
         let apart = source.spread(axis, &[stride])?;
         let length = apart.shape()[axis];
         apart.padded(axis, first, size - first - length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_to_detach_changes_the_tensor() -> Result<(), Error> {
+        let w = Tensor::from_slice(&[2], &[1f32, 2.0])?.to("interp")?.requires_grad_(true)?;
+        w.mul(&w)?.mul(&w)?.sum(0)?.backward()?;
+        let gradient = w.grad().expect("it has a gradient");
+        let error = gradient.assign(gradient.mul(2)?).expect_err("it depends on w").to_string();
+        assert!(error.contains("x.assign(x.detach() * y.detach())?"), "{error}");
+        gradient.assign(gradient.detach() * 2)?;
+        let changed = w.grad().expect("it has a gradient");
+        assert_eq!(changed.to_text()?, "[6.0, 24.0]");
+        // The advice for a part of a parameter.
+        let mask = Tensor::from_slice(&[2], &[true, false])?.to("interp")?;
+        let error = w.assign_slice(&[(0, 1, 1)], 0).expect_err("a part of w").to_string();
+        assert!(error.contains("x.assign(mask.where_(y, x.detach())?)?"), "{error}");
+        w.assign(mask.where_(7, w.detach())?)?;
+        assert_eq!(w.to_text()?, "[7.0, 2.0]");
+        Ok(())
     }
 }

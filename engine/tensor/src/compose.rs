@@ -6,7 +6,7 @@ use crate::error::invalid;
 use crate::{Element, Error, Scalar, Tensor};
 
 impl Tensor {
-    /// Creates a tensor of one element and no axes.
+    /// Creates a tensor of one element and no axes, a constant as that of [`full`](Tensor::full).
     /// # Errors
     /// If the dtype cannot represent the value.
     pub fn scalar(dtype: DType, value: impl Into<Scalar>) -> Result<Tensor, Error> {

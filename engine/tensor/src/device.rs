@@ -112,7 +112,7 @@ pub(crate) fn computed(tensors: &[&Tensor]) -> Result<Vec<UOp>, Error> {
 fn in_place(nodes: &[UOp]) -> Result<Option<Vec<UOp>>, Error> {
     let mut results = Vec::with_capacity(nodes.len());
     for node in nodes {
-        match crate::engine::in_place(node)? {
+        match crate::slices::in_place(node)? {
             Some(result) => results.push(result),
             None if gradiff_schedule::constant_of(node).is_some() => results.push(node.clone()),
             None => return Ok(None),

@@ -4,6 +4,19 @@ use gradiff_graph::DType;
 use half::{bf16, f16};
 
 /// A Rust type that corresponds to a dtype of the engine.
+///
+/// ```
+/// # use gradiff_tensor::{Tensor, half::f16};
+/// let x = Tensor::from_slice(&[2], &[f16::ONE, f16::from_f32(0.5)])?;
+/// assert_eq!(x.to_vec::<f16>()?, [f16::ONE, f16::from_f32(0.5)]);
+/// # Ok::<(), gradiff_tensor::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "tensors have no elements of the type `{Self}`",
+    label = "no type of elements",
+    note = "types of elements are bool, i8 to i64, u8 to u64, f32, f64, and `f16` and `bf16` of \
+            `gradiff::half`; usize is converted to i64 first"
+)]
 pub trait Element: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;

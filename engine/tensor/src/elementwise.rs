@@ -159,6 +159,12 @@ impl Tensor {
         Ok(Tensor::from_valid(with_shape(UOp::binary(Op::FDiv, x, y))))
     }
 
+    /// The tensor and an operand of a comparison, promoted and broadcast.
+    pub(crate) fn compared(&self, name: &str, other: Operand) -> Result<(Tensor, Tensor), Error> {
+        let (x, y) = pair(name, Operands::Any, self, other, check_shape)?;
+        Ok((Tensor::from_valid(x), Tensor::from_valid(y)))
+    }
+
     /// The op of pairs of elements, all of which a method reduces at once: none is stored, so that
     /// there may be more than of a tensor.
     pub(crate) fn combined(&self, op: Op, other: &Tensor) -> Result<Tensor, Error> {

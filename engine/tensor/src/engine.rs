@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff_graph::{Arg, BoundedLinear, Buffer, Op, Target, UOp};
+use gradiff_graph::{BoundedLinear, Target, UOp};
 use gradiff_kernel::{Opt, Strategy};
 use gradiff_rewrite::Mode;
 use gradiff_runtime::{Device, Executable, Memory};
@@ -14,8 +14,8 @@ use crate::environment::Environment;
 use crate::plan::{Plan, PlannedKernel};
 use crate::search::{Search, SearchCache};
 use crate::templates::Templates;
-use crate::tensor::{rebind, reshape_node};
-use crate::{Error, Tensor, debug, search};
+use crate::tensor::rebind;
+use crate::{Error, Tensor, debug, search, slices};
 
 /// A device with options and a kernel cache, for programs that choose the options, plan kernels or
 /// look at them; other programs read tensors, which computes them.
@@ -46,31 +46,6 @@ pub struct Engine {
     /// True if searches that were saved on disk are repeated.
     ignores_saved_searches: bool,
     debug_level: u8,
-}
-
-/// Returns a buffer node for a node that needs no kernel: a whole buffer, or a contiguous part of
-/// one that shares that part of the memory in a new buffer. `None` for other nodes, for buffers
-/// without data, and if the bytes are only on a device that does not allow a part to begin there.
-pub(crate) fn in_place(node: &UOp) -> Result<Option<UOp>, Error> {
-    let Some((buffer, start)) = gradiff_schedule::part_of(node) else { return Ok(None) };
-    let shape = node.shape().expect("a node of tensor level has a shape");
-    let size_elements: i64 = shape.iter().product();
-    let placement = node.device();
-    if size_elements == buffer.size_elements() && placement == buffer.placement() {
-        let whole = UOp::new(Op::Buffer, buffer.dtype(), [], Arg::Buffer(buffer));
-        return Ok(Some(reshape_node(whole, shape)));
-    }
-    if buffer.memory().is_none() {
-        return Ok(None);
-    }
-    let memory = gradiff_runtime::memory_of(&buffer)?;
-    let range = [start, size_elements].map(usize::try_from);
-    let ([Ok(start), Ok(size)], true) = (range, memory.is_initialised()) else { return Ok(None) };
-    let Some(memory) = memory.part_in_place(start, size)?.map(Arc::new) else { return Ok(None) };
-    let part = Buffer::on(placement.cloned(), buffer.dtype(), size_elements);
-    part.memory_or_init(|| memory);
-    let node = UOp::new(Op::Buffer, part.dtype(), [], Arg::Buffer(part));
-    Ok(Some(reshape_node(node, shape)))
 }
 
 impl Engine {
@@ -259,10 +234,11 @@ impl Engine {
 
     /// Computes nodes. Returns for each its buffer, reshaped or not, or the constant that it is.
     pub(crate) fn compute(&self, nodes: &[UOp]) -> Result<Vec<UOp>, Error> {
-        let mut results = nodes.iter().map(in_place).collect::<Result<Vec<_>, Error>>()?;
+        let mut results = nodes.iter().map(slices::in_place).collect::<Result<Vec<_>, Error>>()?;
         let is_missing = |(_, result): &(&UOp, &Option<UOp>)| result.is_none();
         let missing = nodes.iter().zip(&results).filter(is_missing);
         let missing: Vec<UOp> = missing.map(|(node, _)| node.clone()).collect();
+        let missing = slices::bound(missing, self.target.arrays_max as usize / 2)?;
         let (plan, outputs) = self.prepare(&missing)?;
         let mut plans = [plan];
         self.compile(&mut plans)?;

@@ -21,8 +21,9 @@ pub struct NewAxis;
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
-/// An index along an axis. Made from an integer, a range of integers, a range with a step
-/// ([`stepped`]), [`NewAxis`], [`Ellipsis`], or a tensor of integers or bools.
+/// An index along an axis. Made from an integer or a range of integers, which are i64, i32 or
+/// usize ([`Position`]), a range with a step ([`stepped`]), [`NewAxis`], [`Ellipsis`], or a tensor
+/// of integers or bools.
 #[derive(Clone, Debug)]
 pub enum Index {
     /// A position, from the end if it is negative. The axis is removed.
@@ -52,6 +53,46 @@ pub enum Index {
 #[derive(Clone, Debug)]
 pub struct Indices(Vec<Index>);
 
+/// An integer that is a position along an axis: i64, i32 or usize.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no position along an axis",
+    label = "no position along an axis",
+    note = "positions are i64, i32 or usize"
+)]
+pub trait Position: Copy {
+    /// Returns the position. One that is beyond i64 is the largest, which no axis has either.
+    fn position(self) -> i64;
+}
+
+impl Position for i64 {
+    fn position(self) -> i64 {
+        self
+    }
+}
+
+impl Position for i32 {
+    fn position(self) -> i64 {
+        i64::from(self)
+    }
+}
+
+impl Position for usize {
+    fn position(self) -> i64 {
+        i64::try_from(self).unwrap_or(i64::MAX)
+    }
+}
+
+/// A range of positions along an axis: a range of Rust, or a pair of bounds.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no range of positions along an axis",
+    label = "no range of positions",
+    note = "ranges are those of Rust, of i64, i32 or usize, such as `1..`"
+)]
+pub trait PositionRange {
+    /// Returns the bounds at the start and at the end.
+    fn bounds(self) -> (Bound<i64>, Bound<i64>);
+}
+
 /// Returns an index for every `step`th position from the start of a range on, down to its end if
 /// the step is negative; as `start:stop:step` in Python, but that an inclusive range has its end.
 ///
@@ -63,47 +104,75 @@ pub struct Indices(Vec<Index>);
 /// assert_eq!(x.get(stepped(3..=1, -1))?.to_text()?, "[3, 2, 1]");
 /// # Ok::<(), gradiff_tensor::Error>(())
 /// ```
-pub fn stepped(range: impl RangeBounds<i64>, step: i64) -> Index {
+pub fn stepped(range: impl PositionRange, step: i64) -> Index {
     let next = |position: i64| if step < 0 { before(position) } else { after(position) };
-    let start = match range.start_bound() {
-        Bound::Included(position) => Some(*position),
-        Bound::Excluded(position) => match next(*position) {
+    let (start, stop) = range.bounds();
+    let start = match start {
+        Bound::Included(position) => Some(position),
+        Bound::Excluded(position) => match next(position) {
             None => return Index::Slice { start: Some(0), stop: Some(0), step },
             start => start,
         },
         Bound::Unbounded => None,
     };
-    let stop = match range.end_bound() {
-        Bound::Included(position) => next(*position),
-        Bound::Excluded(position) => Some(*position),
+    let stop = match stop {
+        Bound::Included(position) => next(position),
+        Bound::Excluded(position) => Some(position),
         Bound::Unbounded => None,
     };
     Index::Slice { start, stop, step }
 }
 
-impl From<i64> for Index {
-    fn from(position: i64) -> Index {
-        Index::Position(position)
-    }
-}
-
-macro_rules! from_range {
-    ($($range:ty, $value:ident => $start:expr, $stop:expr;)*) => {$(
-        impl From<$range> for Index {
-            fn from($value: $range) -> Index {
-                Index::Slice { start: $start, stop: $stop, step: 1 }
+macro_rules! from_position {
+    ($($integer:ty)*) => {$(
+        impl From<$integer> for Index {
+            fn from(position: $integer) -> Index {
+                Index::Position(position.position())
             }
         }
     )*};
 }
 
-from_range! {
-    RangeFull, _range => None, None;
-    Range<i64>, range => Some(range.start), Some(range.end);
-    RangeFrom<i64>, range => Some(range.start), None;
-    RangeTo<i64>, range => None, Some(range.end);
-    RangeInclusive<i64>, range => Some(*range.start()), after(*range.end());
-    RangeToInclusive<i64>, range => None, after(range.end);
+from_position!(i64 i32 usize);
+
+macro_rules! from_range {
+    ($($range:ident)*) => {$(
+        impl<P: Position> PositionRange for $range<P> {
+            fn bounds(self) -> (Bound<i64>, Bound<i64>) {
+                positions((self.start_bound(), self.end_bound()))
+            }
+        }
+
+        impl<P: Position> From<$range<P>> for Index {
+            fn from(range: $range<P>) -> Index {
+                stepped(range, 1)
+            }
+        }
+    )*};
+}
+
+from_range!(Range RangeFrom RangeTo RangeInclusive RangeToInclusive);
+
+impl<P: Position> PositionRange for (Bound<P>, Bound<P>) {
+    fn bounds(self) -> (Bound<i64>, Bound<i64>) {
+        positions((self.0.as_ref(), self.1.as_ref()))
+    }
+}
+
+impl PositionRange for RangeFull {
+    fn bounds(self) -> (Bound<i64>, Bound<i64>) {
+        (Bound::Unbounded, Bound::Unbounded)
+    }
+}
+
+impl From<RangeFull> for Index {
+    fn from(range: RangeFull) -> Index {
+        stepped(range, 1)
+    }
+}
+
+fn positions<P: Position>((start, stop): (Bound<&P>, Bound<&P>)) -> (Bound<i64>, Bound<i64>) {
+    (start.map(|start| start.position()), stop.map(|stop| stop.position()))
 }
 
 /// The position after another, as the end of a slice: after the last one there is none.
@@ -236,17 +305,13 @@ impl Tensor {
         indices: impl Into<Indices>,
         value: impl Into<Operand>,
     ) -> Result<Tensor, Error> {
+        self.check_parts("set")?;
         let found = self.resolved(indices.into())?;
         if found.elements.is_empty() {
             let value = self.assigned("set", value.into(), &found.shape)?;
             let steps = steps_of("set", self.shape(), &found.ranges)?;
             let sizes: Vec<i64> = steps.iter().map(|steps| steps.count).collect();
             return self.assign_slice(&found.ranges, value.reshape(&sizes)?);
-        }
-        if self.requires_grad() == Some(true) {
-            return invalid(format!(
-                "set of {self:?}: it requires a gradient; detach it, or assign all of it"
-            ));
         }
         if let Some((axis, mask)) = &found.mask {
             return self.set_by_mask(&found, *axis, mask, value.into());
@@ -442,4 +507,59 @@ pub(crate) fn true_positions(mask: &Tensor, of: &Tensor) -> Result<Vec<Tensor>, 
         device.map_or(Ok(list.clone()), |device| list.to(name_of(device)?))
     };
     positions.iter().map(placed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    // A position below 0 counts from the end.
+    #[allow(clippy::reversed_empty_ranges)]
+    fn positions_are_integers_of_three_types() -> Result<(), Error> {
+        let x = Tensor::from_slice(&[4], &[10, 11, 12, 13])?.to("interp")?;
+        let text = |index: Index| x.get(index)?.to_text();
+        for (index, wanted) in [
+            (Index::from(2usize), "12"),
+            (Index::from(-1i32), "13"),
+            (Index::from(1usize..3), "[11, 12]"),
+            (Index::from(1i32..3), "[11, 12]"),
+            (Index::from(2usize..), "[12, 13]"),
+            (Index::from(..=1usize), "[10, 11]"),
+            (Index::from(..-1i32), "[10, 11, 12]"),
+            (Index::from(1usize..=2), "[11, 12]"),
+            (Index::from(2i32..=-1), "[12, 13]"),
+            (stepped(2usize..=0, -1), "[12, 11, 10]"),
+            (stepped(..-3i32, -1), "[13, 12]"),
+            (stepped((Bound::Excluded(0usize), Bound::Unbounded), 2), "[11, 13]"),
+        ] {
+            assert_eq!(text(index.clone())?, wanted, "{index:?}");
+        }
+        // No axis has positions beyond i64.
+        assert_eq!(text((1..usize::MAX).into())?, "[11, 12, 13]");
+        assert_eq!(text((1..=usize::MAX).into())?, "[11, 12, 13]");
+        assert!(x.get(usize::MAX).is_err());
+        let sizes = [1usize, 3];
+        for (number, size) in sizes.iter().enumerate() {
+            assert_eq!(x.get((number..*size, NewAxis))?.shape()[1], 1);
+            x.set(number, *size)?;
+        }
+        assert_eq!(x.to_text()?, "[1, 3, 12, 13]");
+        Ok(())
+    }
+
+    #[test]
+    fn a_part_that_requires_a_gradient_is_assigned_as_a_whole() -> Result<(), Error> {
+        let w = Tensor::from_slice(&[2], &[1f32, 2.0])?.requires_grad_(true)?;
+        let position = Tensor::from_slice(&[1], &[0])?;
+        for refused in [w.set(0, 0), w.set(&position, 0), w.set(w.cmplt(2)?, 0)] {
+            let error = refused.expect_err("a part of a parameter").to_string();
+            assert!(error.contains("set of Tensor(f32[2]): it requires a gradient"), "{error}");
+            assert!(error.contains("assign all of it"), "{error}");
+        }
+        let x = Tensor::zeros(DType::F32, &[2])?;
+        let error = x.set(0, w.get(1)?).expect_err("a value with a gradient").to_string();
+        assert!(error.contains("stack"), "{error}");
+        Ok(())
+    }
 }

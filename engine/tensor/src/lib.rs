@@ -10,6 +10,7 @@
 mod assign;
 mod axes;
 mod cache;
+mod comparison;
 mod compose;
 mod debug;
 mod device;
@@ -35,6 +36,7 @@ mod read;
 mod reduce;
 mod scalar;
 mod search;
+mod slices;
 mod state;
 mod templates;
 mod tensor;
@@ -45,7 +47,9 @@ pub use element::Element;
 pub use engine::Engine;
 pub use error::Error;
 pub use gradiff_runtime::default_device;
-pub use index::{Ellipsis, Index, Indices, NewAxis, stepped};
+/// The crate of [`half::f16`] and [`half::bf16`], in the version of which they are an [`Element`].
+pub use half;
+pub use index::{Ellipsis, Index, Indices, NewAxis, Position, PositionRange, stepped};
 pub use methods::{Conv, Indexing, Interpolation, Keccak, PerAxis, Pool, Reduction, Scattered};
 pub use modes::Mode;
 pub use operand::Operand;

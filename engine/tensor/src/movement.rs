@@ -268,8 +268,8 @@ impl Tensor {
         Tensor::from_valid(with_shape(UOp::unary(Op::Contiguous, self.dtype(), self.uop())))
     }
 
-    /// Returns the same value, through which no gradient flows. It keeps no computation of a tensor
-    /// that is realised.
+    /// Returns the same value, through which no gradient flows: a new tensor, so that an assignment
+    /// to it does not change this one. It keeps no computation of a tensor that is realised.
     pub fn detach(&self) -> Tensor {
         Tensor::from_valid(detached(&self.uop()))
     }

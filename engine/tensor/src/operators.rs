@@ -1,5 +1,5 @@
 //! Operators on tensors, references to them, and scalars on either side. Each panics with the
-//! message of its fallible method where that returns an error.
+//! message of its fallible method where that returns an error, at the line of its caller.
 //!
 //! | operator | method |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `& \| ^` | [`and`](Tensor::and), [`or`](Tensor::or), [`xor`](Tensor::xor) |
 //! | `<< >>` | [`shl`](Tensor::shl), [`shr`](Tensor::shr) |
 //! | `- !` | [`neg`](Tensor::neg), [`not`](Tensor::not) |
-//! | `+= -= *= ...` | [`assign`](Tensor::assign) of the result |
+//! | `+= -= *= ...` | [`assign`](Tensor::assign) of the result, which may not require a gradient |
 //!
 //! ```
 //! # use gradiff_tensor::Tensor;
@@ -32,8 +32,12 @@ use crate::{Error, Operand, Tensor};
 ///
 /// # Panics
 /// With the message of the error.
+#[track_caller]
 fn expected(result: Result<Tensor, Error>) -> Tensor {
-    result.unwrap_or_else(|error| panic!("{error}"))
+    match result {
+        Ok(tensor) => tensor,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The dtype that a scalar takes before an operator with a tensor.
@@ -52,6 +56,7 @@ macro_rules! operators {
         impl<T: Into<Operand>> $trait<T> for &Tensor {
             type Output = Tensor;
 
+            #[track_caller]
             fn $operator(self, other: T) -> Tensor {
                 expected(Tensor::$method(self, other))
             }
@@ -60,6 +65,7 @@ macro_rules! operators {
         impl<T: Into<Operand>> $trait<T> for Tensor {
             type Output = Tensor;
 
+            #[track_caller]
             fn $operator(self, other: T) -> Tensor {
                 expected(Tensor::$method(&self, other))
             }
@@ -76,6 +82,7 @@ macro_rules! scalars_first {
         impl $trait<&Tensor> for $scalar {
             type Output = Tensor;
 
+            #[track_caller]
             fn $operator(self, other: &Tensor) -> Tensor {
                 let scalar = Tensor::scalar($dtype(other.dtype()), self);
                 expected(scalar.and_then(|scalar| Tensor::$method(&scalar, other)))
@@ -85,6 +92,7 @@ macro_rules! scalars_first {
         impl $trait<Tensor> for $scalar {
             type Output = Tensor;
 
+            #[track_caller]
             fn $operator(self, other: Tensor) -> Tensor {
                 $trait::$operator(self, &other)
             }
@@ -107,32 +115,38 @@ operators! {
 
 /// Implements an assignment with an operation: the tensor and its clones become the result.
 macro_rules! assignments {
-    ($($trait:ident $operator:ident $method:ident;)*) => {$(
+    ($($trait:ident $operator:ident $method:ident $sign:literal;)*) => {$(
         impl<T: Into<Operand>> $trait<T> for Tensor {
+            #[track_caller]
             fn $operator(&mut self, other: T) {
+                const ADVICE: &str = concat!(
+                    "write x = x ", $sign, " y to keep the gradient, or x.assign(x.detach() ",
+                    $sign, " y.detach())? to change x, as a parameter, without it"
+                );
                 let value = expected(Tensor::$method(self, other));
-                expected(self.assign(value));
+                expected(self.assign_or(concat!($sign, "="), value.into(), ADVICE));
             }
         }
     )*};
 }
 
 assignments! {
-    AddAssign add_assign add;
-    SubAssign sub_assign sub;
-    MulAssign mul_assign mul;
-    DivAssign div_assign div;
-    RemAssign rem_assign floormod;
-    BitAndAssign bitand_assign and;
-    BitOrAssign bitor_assign or;
-    BitXorAssign bitxor_assign xor;
-    ShlAssign shl_assign shl;
-    ShrAssign shr_assign shr;
+    AddAssign add_assign add "+";
+    SubAssign sub_assign sub "-";
+    MulAssign mul_assign mul "*";
+    DivAssign div_assign div "/";
+    RemAssign rem_assign floormod "%";
+    BitAndAssign bitand_assign and "&";
+    BitOrAssign bitor_assign or "|";
+    BitXorAssign bitxor_assign xor "^";
+    ShlAssign shl_assign shl "<<";
+    ShrAssign shr_assign shr ">>";
 }
 
 impl Neg for &Tensor {
     type Output = Tensor;
 
+    #[track_caller]
     fn neg(self) -> Tensor {
         expected(Tensor::neg(self))
     }
@@ -141,6 +155,7 @@ impl Neg for &Tensor {
 impl Neg for Tensor {
     type Output = Tensor;
 
+    #[track_caller]
     fn neg(self) -> Tensor {
         -&self
     }
@@ -149,6 +164,7 @@ impl Neg for Tensor {
 impl Not for &Tensor {
     type Output = Tensor;
 
+    #[track_caller]
     fn not(self) -> Tensor {
         expected(Tensor::not(self))
     }
@@ -157,6 +173,7 @@ impl Not for &Tensor {
 impl Not for Tensor {
     type Output = Tensor;
 
+    #[track_caller]
     fn not(self) -> Tensor {
         !&self
     }
@@ -165,6 +182,9 @@ impl Not for Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+    use std::sync::Once;
 
     fn text(tensor: &Tensor) -> String {
         let there = tensor.to("interp").expect("always there");
@@ -209,5 +229,107 @@ mod tests {
     fn an_operator_panics_with_the_message_of_its_method() {
         let [x, y] = [2, 3].map(|size| Tensor::zeros(DType::F32, &[size]));
         let _ = x.expect("zeros") + y.expect("zeros");
+    }
+
+    thread_local! {
+        /// The line of the last panic of this thread.
+        static LINE: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Returns the line of this file at which a function panics.
+    fn panic_line(function: impl FnOnce()) -> Option<u32> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let previous = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                let location = info.location().filter(|location| location.file() == file!());
+                LINE.set(location.map(Location::line));
+                previous(info);
+            }));
+        });
+        LINE.set(None);
+        catch_unwind(AssertUnwindSafe(function)).expect_err("it panics");
+        LINE.get()
+    }
+
+    #[test]
+    fn operators_panic_at_the_line_of_their_caller() -> Result<(), Error> {
+        let [x, y] = [2, 3].map(|size| Tensor::zeros(DType::F32, &[size]));
+        let (x, y, mask) = (x?, y?, Tensor::ones(DType::Bool, &[2])?);
+        let before = line!();
+        let operations: [fn(&Tensor, &Tensor, &Tensor); 32] = [
+            |x, y, _| drop(x + y),
+            |x, y, _| drop(x - y),
+            |x, y, _| drop(x * y),
+            |x, y, _| drop(x / y),
+            |x, y, _| drop(x % y),
+            |x, y, _| drop(x & y),
+            |x, y, _| drop(x | y),
+            |x, y, _| drop(x ^ y),
+            |x, y, _| drop(x << y),
+            |x, y, _| drop(x >> y),
+            |x, y, _| drop(x.clone() + y),
+            |x, y, _| drop(x.clone() << y),
+            |_, _, mask| drop(1 + mask),
+            |_, _, mask| drop(1 - mask),
+            |_, _, mask| drop(1.5 * mask),
+            |_, _, mask| drop(1 % mask),
+            |_, _, mask| drop(1 & mask),
+            |_, _, mask| drop(1 << mask),
+            |_, _, mask| drop(1 + mask.clone()),
+            |_, _, mask| drop(-mask),
+            |_, _, mask| drop(-mask.clone()),
+            |x, _, _| drop(!x),
+            |x, _, _| drop(!x.clone()),
+            |x, y, _| x.clone().add_assign(y),
+            |x, y, _| x.clone().sub_assign(y),
+            |x, y, _| x.clone().mul_assign(y),
+            |x, y, _| x.clone().div_assign(y),
+            |x, y, _| x.clone().bitand_assign(y),
+            |x, y, _| x.clone().bitor_assign(y),
+            |x, y, _| x.clone().bitxor_assign(y),
+            |x, y, _| x.clone().shl_assign(y),
+            |x, y, _| x.clone().shr_assign(y),
+        ];
+        for (number, operation) in operations.iter().enumerate() {
+            let line = before + 2 + number as u32;
+            assert_eq!(panic_line(|| operation(&x, &y, &mask)), Some(line));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn assignments_of_what_requires_a_gradient_say_what_to_write() -> Result<(), Error> {
+        let message = |assign: &dyn Fn()| {
+            let payload = catch_unwind(AssertUnwindSafe(assign)).expect_err("it panics");
+            payload.downcast_ref::<String>().expect("a message").clone()
+        };
+        let w = Tensor::from_slice(&[1], &[3f32])?.to("interp")?.requires_grad_(true)?;
+        let loss = Tensor::zeros(DType::F32, &[1])?.to("interp")?;
+        let found = message(&|| {
+            let mut loss = loss.clone();
+            loss += w.square().expect("a product");
+        });
+        let wanted = "+= of Tensor(f32[1]): it depends on a tensor that requires a gradient, \
+                      which an assignment would cut: write x = x + y to keep the gradient, or \
+                      x.assign(x.detach() + y.detach())? to change x, as a parameter, without it";
+        assert_eq!(found, wanted);
+        let found = message(&|| {
+            let mut w = w.clone();
+            w *= 2;
+        });
+        assert!(found.contains("x.assign(x.detach() * y.detach())?"), "{found}");
+        let found = message(&|| {
+            let mut loss = loss.clone();
+            loss <<= 1;
+        });
+        assert!(found.starts_with("shl of f32"), "{found}");
+        // The advice: a new value, and a parameter that is changed.
+        let loss = loss + w.square()?;
+        loss.sum(0)?.backward()?;
+        assert_eq!(w.grad().expect("it has a gradient").to_text()?, "[6.0]");
+        w.assign(w.detach() * 2)?;
+        assert_eq!((w.to_text()?, w.requires_grad()), ("[6.0]".to_string(), Some(true)));
+        Ok(())
     }
 }

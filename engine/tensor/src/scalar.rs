@@ -57,3 +57,28 @@ scalars! {
     Int(i128): i8 u8 i16 u16 i32 u32 i64 u64 i128;
     Float(f64): f32 f64;
 }
+
+impl From<usize> for Scalar {
+    fn from(value: usize) -> Scalar {
+        Scalar::Int(value as i128)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+
+    #[test]
+    fn sizes_are_integers_that_take_the_dtype() -> Result<(), Error> {
+        let count = [1, 2, 3].len();
+        let x = Tensor::from_slice(&[2], &[6u8, 9])?.to("interp")?;
+        assert_eq!((&x * count).to_text()?, "[18, 27]");
+        assert_eq!(x.div(count)?.to_text()?, "[2.0, 3.0]");
+        let halves = Tensor::from_slice(&[1], &[1.5f32])?.to("interp")?;
+        assert_eq!((&halves + count).dtype(), DType::F32);
+        assert!(x.add(256usize).is_err());
+        assert_eq!(Tensor::scalar(DType::U64, usize::MAX)?.to_text()?, usize::MAX.to_string());
+        Ok(())
+    }
+}

@@ -181,7 +181,10 @@ impl Tensor {
         Ok(Tensor::from_valid(reshape_node(node, shape)))
     }
 
-    /// Creates a tensor of these elements, row-major, on the default device.
+    /// Creates a tensor of these elements, row-major, on the default device. The dtype is that of
+    /// the Rust type: `&[1.0, 2.0]` has elements of f64, `&[1f32, 2.0]` of f32, and `&[1, 2]` of
+    /// i32. The elements are data, which the kernels that use them load, so that the same kernels
+    /// serve other elements.
     /// # Errors
     /// As [`from_bytes`](Tensor::from_bytes).
     pub fn from_slice<T: Element>(shape: &[i64], elements: &[T]) -> Result<Tensor, Error> {
@@ -198,7 +201,22 @@ impl Tensor {
         Tensor::from_bytes(T::DTYPE, shape, &bytes)
     }
 
-    /// Creates a tensor whose elements are all `value`.
+    /// Creates a tensor whose elements are all `value`: a constant, as is a number that is an
+    /// operand. Constants are part of the kernels that use them, so that each new value compiles
+    /// new kernels. A number that changes from step to step, such as a rate or a temperature, is
+    /// faster as data: `Tensor::from_slice(&[], &[rate])`, in the dtype that is wanted.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1f32, 2.0])?;
+    /// for step in 0..3 {
+    ///     // One kernel for all steps. A number as operand would have one for each value.
+    ///     let rate = Tensor::from_slice(&[], &[0.5f32.powi(step)])?;
+    ///     x.assign(x.mul(&rate)?)?.realize()?;
+    /// }
+    /// assert_eq!(x.to_text()?, "[0.125, 0.25]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
     /// # Errors
     /// If the dtype cannot represent the value, or a size is negative or too large.
     pub fn full(dtype: DType, shape: &[i64], value: impl Into<Scalar>) -> Result<Tensor, Error> {

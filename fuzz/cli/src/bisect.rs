@@ -14,6 +14,10 @@ use crate::{Failure, Status};
 const FAILS: &str = "fails in";
 const OTHERWISE: &str = "fails otherwise in";
 const NOT_JUDGED: &str = "not judged in";
+const WORDS: [&str; 4] = [FAILS, OTHERWISE, RIGHT, NOT_JUDGED];
+
+/// A version, and the word of these for its answer.
+type Listed = (String, &'static str);
 
 /// The answer of a version to a case.
 struct Tried {
@@ -50,7 +54,7 @@ pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
         let mut tried = Vec::new();
         for version in &versions {
             let name = format!("{}@{version}", options.peer);
-            let answer = answer(&name, &file.case)?;
+            let answer = judged(answer(&name, &file.case)?);
             // It may be that of a peer which the request to end has ended.
             if crate::interrupt::is_requested() {
                 return Err(Failure::Interrupted);
@@ -58,10 +62,11 @@ pub(crate) fn bisect(options: &Bisect) -> Result<Status, Failure> {
             outln!("  {name:width$}{}", words(&answer));
             tried.push(Tried { version: version.clone(), answer });
         }
-        let summary = summary(&tried, kind(&file));
+        let listed = listed(&tried, kind(&file));
+        let summary = summary(&listed);
         outln!("  {summary}");
         if options.write {
-            let text = with_versions(file.clone(), summary.clone()).to_string();
+            let text = with_versions(file.clone(), listed).to_string();
             write_whole(&path, &text)
                 .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         }
@@ -94,6 +99,14 @@ fn answer(name: &str, case: &Case) -> Result<Answer, Failure> {
     Ok(gradiff_check::ask(name, case))
 }
 
+/// The answer of a version, which is none if the machine has failed.
+fn judged(answer: Answer) -> Answer {
+    match answer {
+        Answer::Wrong(Kind::Environment, reason) => Answer::Skipped(reason),
+        answer => answer,
+    }
+}
+
 fn words(answer: &Answer) -> String {
     match answer {
         Answer::Right(..) => "right".to_string(),
@@ -112,47 +125,67 @@ fn kind(file: &CaseFile) -> Option<&str> {
     }
 }
 
-/// The versions that fail and those that do not, in one line. Where the kind of failure is known,
-/// those that fail in another way are listed apart.
-fn summary(tried: &[Tried], kind: Option<&str>) -> String {
-    let is_same_kind = |found: Kind| kind.is_none_or(|kind| found.name() == kind);
-    let of = |is_chosen: &dyn Fn(&Answer) -> bool| {
-        let chosen = tried.iter().filter(|tried| is_chosen(&tried.answer));
-        chosen.map(|tried| tried.version.as_str()).collect::<Vec<_>>().join(", ")
+/// The versions with the words for their answers. Where the kind of failure is known, those that
+/// fail in another way have another word.
+fn listed(tried: &[Tried], kind: Option<&str>) -> Vec<Listed> {
+    let word = |answer: &Answer| match answer {
+        Answer::Wrong(found, _) if kind.is_none_or(|kind| found.name() == kind) => FAILS,
+        Answer::Wrong(..) => OTHERWISE,
+        Answer::Right(..) => RIGHT,
+        Answer::Skipped(_) => NOT_JUDGED,
     };
-    let fails = |is_same: bool| {
-        of(&|answer| matches!(answer, Answer::Wrong(kind, _) if is_same_kind(*kind) == is_same))
-    };
-    let parts = [
-        (FAILS, fails(true)),
-        (OTHERWISE, fails(false)),
-        (RIGHT, of(&|answer| matches!(answer, Answer::Right(..)))),
-        (NOT_JUDGED, of(&|answer| matches!(answer, Answer::Skipped(_)))),
-    ];
-    let parts = parts.into_iter().filter(|(_, versions)| !versions.is_empty());
-    parts.map(|(word, versions)| format!("{word} {versions}")).collect::<Vec<_>>().join("; ")
+    tried.iter().map(|tried| (tried.version.clone(), word(&tried.answer))).collect()
 }
 
-/// The case with a comment line that says which versions fail, in place of an earlier one.
-fn with_versions(mut file: CaseFile, summary: String) -> CaseFile {
-    match file.description.iter().position(|line| is_summary(line)) {
-        Some(at) => file.description[at] = summary,
-        None => file.description.push(summary),
+/// The versions that fail and those that do not, in one line.
+fn summary(listed: &[Listed]) -> String {
+    let part = |word: &&str| {
+        let chosen = listed.iter().filter(|(_, of)| of == word);
+        let versions: Vec<&str> = chosen.map(|(version, _)| version.as_str()).collect();
+        (!versions.is_empty()).then(|| format!("{word} {}", versions.join(", ")))
+    };
+    WORDS.iter().filter_map(part).collect::<Vec<_>>().join("; ")
+}
+
+/// The case with a comment line that says which versions fail, in place of an earlier one, whose
+/// words for versions without an answer stay.
+fn with_versions(mut file: CaseFile, mut listed: Vec<Listed>) -> CaseFile {
+    let mut lines = file.description.iter().enumerate();
+    let found = lines.find_map(|(at, line)| Some((at, read_summary(line)?)));
+    let (at, earlier) = found.unzip();
+    for (version, word) in earlier.unwrap_or_default() {
+        match listed.iter_mut().find(|(now, _)| *now == version) {
+            None => listed.push((version, word)),
+            Some(now) if now.1 == NOT_JUDGED => now.1 = word,
+            Some(_) => {}
+        }
+    }
+    listed.sort_by_cached_key(|(version, _)| -> Vec<u64> {
+        version.split(['.', '+']).map_while(|part| part.parse().ok()).collect()
+    });
+    match at {
+        Some(at) => file.description[at] = summary(&listed),
+        None => file.description.push(summary(&listed)),
     }
     file
 }
 
-/// Returns whether a line lists versions by their answer, and says nothing else.
-fn is_summary(line: &str) -> bool {
+/// Reads a line that lists versions by their answer, and says nothing else; `None` if it is another
+/// line.
+fn read_summary(line: &str) -> Option<Vec<Listed>> {
     let is_version = |version: &str| {
         let is_of_version = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '+';
         version.starts_with(|c: char| c.is_ascii_digit()) && version.chars().all(is_of_version)
     };
-    line.split("; ").all(|part| {
-        let mut words = [FAILS, OTHERWISE, RIGHT, NOT_JUDGED].into_iter();
-        let versions = words.find_map(|word| part.strip_prefix(word)?.strip_prefix(' '));
-        versions.is_some_and(|versions| versions.split(", ").all(is_version))
-    })
+    let mut listed = Vec::new();
+    for part in line.split("; ") {
+        let read = |word: &'static str| Some((word, part.strip_prefix(word)?.strip_prefix(' ')?));
+        let (word, versions) = WORDS.into_iter().find_map(read)?;
+        for version in versions.split(", ") {
+            listed.push((Some(version).filter(|version| is_version(version))?.to_string(), word));
+        }
+    }
+    Some(listed)
 }
 
 /// A case in the report: title, versions, what the newest version that fails says, a script.
@@ -191,10 +224,12 @@ mod tests {
         ];
         let tried = answers.map(|(version, answer)| Tried { version: version.into(), answer });
         let rest = "right in 0.10.0; not judged in 0.14.0";
-        assert_eq!(summary(&tried, None), format!("fails in 0.9.0, 0.9.2; {rest}"));
+        let of = |kind| summary(&listed(&tried, kind));
+        assert_eq!(of(None), format!("fails in 0.9.0, 0.9.2; {rest}"));
         let apart = format!("fails in 0.9.2; fails otherwise in 0.9.0; {rest}");
-        assert_eq!(summary(&tried, Some("mismatch")), apart);
-        assert!(is_summary(&apart) && is_summary("right in 2.9.1+cpu"));
+        assert_eq!(of(Some("mismatch")), apart);
+        assert_eq!(read_summary(&apart).as_deref().map(summary), Some(apart));
+        assert!(read_summary("right in 2.9.1+cpu").is_some());
     }
 
     #[test]
@@ -202,10 +237,33 @@ mod tests {
         let comment = "fails in a loop of more than 2^24 turns";
         let text = format!("# mismatch on numpy: x\n# {comment}\na = input i8[1] [1]\noutput a\n");
         let mut file = gradiff_corpus::parse(&text).unwrap();
-        for summary in ["fails in 1.9", "right in 1.9"] {
-            file = with_versions(file, summary.to_string());
-            assert_eq!(file.description, ["mismatch on numpy: x", comment, summary]);
+        for word in [FAILS, RIGHT] {
+            file = with_versions(file, vec![("1.9".to_string(), word)]);
+            let summary = format!("{word} 1.9");
+            assert_eq!(file.description, ["mismatch on numpy: x", comment, summary.as_str()]);
         }
-        assert!(!is_summary("fails in ml_dtypes 0.6.0") && !is_summary("not judged in 1.9; later"));
+        assert!(read_summary("fails in ml_dtypes 0.6.0").is_none());
+        assert!(read_summary("not judged in 1.9; later").is_none());
+    }
+
+    #[test]
+    fn versions_without_an_answer_keep_what_is_known_of_them() {
+        let line = "fails in 0.8.0, 0.9.2; right in 0.9.0, 0.10.0, 0.14.0; not judged in 0.11.0";
+        let text = format!("# mismatch on tinygrad: x\n# {line}\na = input i8[1] [1]\noutput a\n");
+        let file = gradiff_corpus::parse(&text).unwrap();
+        let sick = || judged(Answer::Wrong(Kind::Environment, "no space left".into()));
+        let answers = [
+            ("0.9.0", Answer::Wrong(Kind::Mismatch, "element 0".into())),
+            ("0.9.2", Answer::Right(0, String::new())),
+            ("0.10.0", Answer::Skipped("it is not installed".into())),
+            ("0.11.0", Answer::Right(0, String::new())),
+            ("0.14.0", sick()),
+            ("0.14.1", sick()),
+        ];
+        let tried = answers.map(|(version, answer)| Tried { version: version.into(), answer });
+        let file = with_versions(file, listed(&tried, Some("mismatch")));
+        let expected = "fails in 0.8.0, 0.9.0; right in 0.9.2, 0.10.0, 0.11.0, 0.14.0; \
+                        not judged in 0.14.1";
+        assert_eq!(file.description[1], expected);
     }
 }

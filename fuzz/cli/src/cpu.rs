@@ -63,13 +63,14 @@ pub(crate) fn memory_kills() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// Returns whether another process ended this one: by SIGHUP, SIGINT, SIGQUIT or SIGTERM, or by
-/// SIGKILL if the system has killed no process for lack of memory since it counted `memory_kills`.
+/// Returns whether another process or a limit ended this one: by SIGHUP, SIGINT, SIGQUIT, SIGTERM,
+/// SIGXCPU or SIGXFSZ, or by SIGKILL if the system has killed no process for lack of memory since
+/// it counted `memory_kills`.
 #[cfg(unix)]
 pub(crate) fn is_from_outside(status: ExitStatus, memory_kills: Option<u64>) -> bool {
     use std::os::unix::process::ExitStatusExt;
     match status.signal() {
-        Some(1 | 2 | 3 | 15) => true,
+        Some(1 | 2 | 3 | 15 | 24 | 25) => true,
         Some(9) => memory_kills.is_some() && memory_kills == self::memory_kills(),
         _ => false,
     }
@@ -123,6 +124,16 @@ mod tests {
         let stat = parse(text).expect("a line of /proc");
         assert_eq!((stat.parent, stat.ticks), (3, 100));
         assert!(parse("7 (a) S 3").is_none() && parse("").is_none());
+    }
+
+    /// The limits of processor time and of file sizes were findings.
+    #[cfg(unix)]
+    #[test]
+    fn signals_of_users_and_limits_are_from_outside() {
+        use std::os::unix::process::ExitStatusExt;
+        let is_outside = |signal: &i32| is_from_outside(ExitStatus::from_raw(*signal), None);
+        let found: Vec<i32> = (1..32).filter(is_outside).collect();
+        assert_eq!(found, [1, 2, 3, 15, 24, 25]);
     }
 
     #[cfg(target_os = "linux")]

@@ -104,6 +104,8 @@ pub(crate) struct Findings {
     clients: BTreeMap<String, Client>,
     records: Vec<Record>,
     known: Vec<Known>,
+    /// The versions of the frameworks among the backends, where there are known failures.
+    versions: BTreeMap<String, String>,
     /// The first program that fails only after other programs, by backend and kind of failure.
     order_dependent: BTreeMap<(String, Kind), Record>,
     slow: Vec<String>,
@@ -121,8 +123,17 @@ pub(crate) struct Record {
     pub(crate) form: Form,
     /// The file's path, if it could be written.
     pub(crate) path: Option<PathBuf>,
+    /// The files of further ones that count as the same.
+    pub(crate) further: Vec<PathBuf>,
     /// Number of programs that led to it.
     pub(crate) count: u64,
+}
+
+impl Record {
+    /// Starts the count of a finding.
+    fn new(signature: String, error: Option<String>, form: Form, path: Option<PathBuf>) -> Record {
+        Record { signature, error, form, path, further: Vec::new(), count: 1 }
+    }
 }
 
 /// Contents of a finding.
@@ -182,14 +193,22 @@ pub(crate) fn known(paths: &[PathBuf]) -> Result<Vec<Known>, Failure> {
 
 impl Findings {
     /// Starts without findings, apart from those that are known; they go to `folder`. `settings`
-    /// are those of the run.
+    /// are those of the run. Frameworks are asked for their versions if failures are known.
     pub(crate) fn new(folder: &Path, settings: &Settings, known: Vec<Known>) -> Findings {
+        let asked = settings.backends.iter().filter(|_| !known.is_empty());
+        let version = |word: &String| {
+            Some((gradiff_check::name_of(word).to_string(), gradiff_check::version_of(word)?))
+        };
+        let versions = asked.filter_map(version).collect();
+        // Those of this process would stay idle.
+        gradiff_check::close_peers();
         Findings {
             folder: folder.to_path_buf(),
             settings: settings.clone(),
             clients: BTreeMap::new(),
             records: Vec::new(),
             known,
+            versions,
             order_dependent: BTreeMap::new(),
             slow: Vec::new(),
             not_reproduced: 0,
@@ -239,10 +258,7 @@ impl Findings {
         }
         let origin = origin.to_string();
         let is_saved = match minimised {
-            Ok(Some((small, blame))) => {
-                let Smallest { program, failure, is_minimal } = small;
-                self.save(Finding { program, failure, blame, origin }, is_minimal)
-            }
+            Ok(Some(found)) => self.save_with_rest(program, found, &origin, progress)?,
             Ok(None) => match (&failed.death, original.kind) {
                 (_, Kind::Timeout) => {
                     self.slow.push(failed.index.to_string());
@@ -277,16 +293,11 @@ impl Findings {
         original: &CheckFailure,
         progress: &mut Progress,
     ) -> Result<Option<(Smallest, Option<Blame>)>, Failure> {
-        let everything = self.settings.backends.join(",");
-        // The oracle fails whatever the backends are.
-        let mut backends = match original.backend.as_str() {
-            "oracle" => everything.clone(),
-            backend => backend.to_string(),
-        };
+        let mut backends = self.backends_of(original);
         let mut repeated = self.rerun(program, original, &backends)?;
         // One backend may die of damage done by another: then all of them run.
         if repeated.is_none() && original.kind == Kind::Crash {
-            backends = everything;
+            backends = self.settings.backends.join(",");
             repeated = self.rerun(program, original, &backends)?;
         }
         let Some(now) = repeated else { return Ok(None) };
@@ -306,20 +317,116 @@ impl Findings {
         Ok(Some((small, blame)))
     }
 
-    /// Writes a finding unless it is known. Returns whether its raw file is no longer needed.
-    fn save(&mut self, finding: Finding, is_minimal: bool) -> bool {
-        let kind = finding.failure.kind.name();
-        let backend = &finding.failure.backend;
+    /// The backends that run a program to see how it fails.
+    fn backends_of(&self, failure: &CheckFailure) -> String {
+        match failure.backend.as_str() {
+            // The oracle fails whatever the backends are.
+            "oracle" => self.settings.backends.join(","),
+            backend => backend.to_string(),
+        }
+    }
+
+    /// Saves the smallest form of a failing program; if that is known, what the program still has
+    /// without the operations of that form, if it fails. Returns whether the raw file is no longer
+    /// needed.
+    ///
+    /// # Errors
+    /// The machine prevents a run.
+    fn save_with_rest(
+        &mut self,
+        program: &Program,
+        found: (Smallest, Option<Blame>),
+        origin: &str,
+        progress: &mut Progress,
+    ) -> Result<bool, Failure> {
+        let mut program = program.clone();
+        let (mut small, mut blame) = found;
+        let finding_of = |program, failure, blame| {
+            let origin = origin.to_string();
+            Finding { program, failure, blame, origin }
+        };
+        loop {
+            let finding = finding_of(small.program, small.failure, blame);
+            if !self.count_known(&finding, small.is_minimal) {
+                return Ok(self.save_new(finding));
+            }
+            let rest = match self.rest(&program, &finding) {
+                Err(Failure::Interrupted) => return Ok(false),
+                rest => rest?,
+            };
+            let Some((rest, failure)) = rest else { return Ok(true) };
+            (small, blame) = match self.minimised(&rest, &failure, progress) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(true),
+                Err(Failure::Interrupted) => {
+                    return Ok(self.save(finding_of(rest, failure, None), false));
+                }
+                Err(failure) => return Err(failure),
+            };
+            program = rest;
+        }
+    }
+
+    /// Returns a program with values in place of the operations of a finding, and how it fails;
+    /// `None` if it does not, or has no other operations.
+    ///
+    /// # Errors
+    /// No worker can be started.
+    fn rest(
+        &mut self,
+        program: &Program,
+        finding: &Finding,
+    ) -> Result<Option<(Program, CheckFailure)>, Failure> {
+        let failure = &finding.failure;
+        // A run of it takes long, and there is no answer to what it computes beside.
+        if failure.kind == Kind::Timeout {
+            return Ok(None);
+        }
+        let ops = finding.program.statements.iter().map(gradiff_corpus::name);
+        let ops: BTreeSet<&str> = ops.filter(|op| !known::is_leaf(op)).collect();
+        let is_replaced = |statement: &Statement| ops.contains(gradiff_corpus::name(statement));
+        let Some(rest) = gradiff_check::with_values(program, &is_replaced) else { return Ok(None) };
+        if rest.statements.iter().all(|left| known::is_leaf(gradiff_corpus::name(left))) {
+            return Ok(None);
+        }
+        let backends = self.backends_of(failure);
+        let failures = self.client(&backends).judge(&rest)?.1;
+        let is_other = |found: &CheckFailure| {
+            let is_of_machine = found.kind == Kind::Environment || is_from_outside(found);
+            found.backend == failure.backend && !is_of_machine
+        };
+        Ok(failures.into_iter().find(is_other).map(|failure| (rest, failure)))
+    }
+
+    /// The signature of a finding.
+    fn signature(finding: &Finding) -> String {
         let blamed = finding.blame.as_ref().map(|blame| {
             let rule = blame.rule.as_ref().map(|culprit| culprit.rule.clone());
             (blame.stage.name(), rule)
         });
-        let signature = signature(&finding.program, kind, blamed, backend);
-        let case = Case::Program(finding.program.clone());
-        let failed = Failed { signature: &signature, kind, case: &case, is_minimal, backend };
-        if known::count(&mut self.known, &failed) {
-            return true;
-        }
+        let CheckFailure { kind, backend, .. } = &finding.failure;
+        signature(&finding.program, kind.name(), blamed, backend)
+    }
+
+    /// Counts a finding if it is known. Returns whether it is.
+    fn count_known(&mut self, finding: &Finding, is_minimal: bool) -> bool {
+        let signature = &Findings::signature(finding);
+        let CheckFailure { kind, backend, .. } = &finding.failure;
+        let (kind, case) = (kind.name(), &Case::Program(finding.program.clone()));
+        let version = self.versions.get(backend).map(String::as_str);
+        let failed = Failed { signature, kind, case, is_minimal, backend, version };
+        known::count(&mut self.known, &failed)
+    }
+
+    /// Writes a finding unless it is known. Returns whether its raw file is no longer needed.
+    fn save(&mut self, finding: Finding, is_minimal: bool) -> bool {
+        self.count_known(&finding, is_minimal) || self.save_new(finding)
+    }
+
+    /// Writes a finding unless there is one like it. Returns whether its raw file is no longer
+    /// needed.
+    fn save_new(&mut self, finding: Finding) -> bool {
+        let signature = Findings::signature(&finding);
         let error = error_of_peer(&finding.failure);
         let is_same = |known: &&mut Record| {
             known.signature == signature || (error.is_some() && known.error == error)
@@ -331,7 +438,7 @@ impl Findings {
         let path = self.write(&finding);
         let is_written = path.is_some();
         let form = Form::Program(Box::new(finding));
-        self.records.push(Record { signature, error, form, path, count: 1 });
+        self.records.push(Record::new(signature, error, form, path));
         is_written
     }
 
@@ -394,10 +501,12 @@ impl Findings {
         };
         if let Some(known) = self.records.iter_mut().find(|known| known.signature == signature) {
             known.count += 1;
+            // Programs may end a worker in the same way for several causes.
+            known.further.extend(path);
             return Ok(());
         }
         let form = Form::Sequence(sequence, description);
-        self.records.push(Record { signature, error: None, form, path, count: 1 });
+        self.records.push(Record::new(signature, None, form, path));
         Ok(())
     }
 
@@ -506,7 +615,7 @@ impl Findings {
             is_written = write_whole(&path.with_extension(EXTENSION), &text).is_ok();
         }
         let form = Form::Program(Box::new(finding));
-        let record = Record { signature: String::new(), error: None, form, path, count: 1 };
+        let record = Record::new(String::new(), None, form, path);
         self.order_dependent.insert(key, record);
         is_written
     }
@@ -680,9 +789,11 @@ fn signature(
     blamed: Option<(&str, Option<String>)>,
     backend: &str,
 ) -> String {
-    let kind = match known::framework_of(backend) {
-        Some(framework) => format!("{kind} on {framework}"),
-        None => kind.to_string(),
+    // Of a worker that dies it may be known only that it is one of several.
+    let frameworks: BTreeSet<String> = backend.split(',').filter_map(known::framework_of).collect();
+    let kind = match frameworks.is_empty() {
+        true => kind.to_string(),
+        false => format!("{kind} on {}", Vec::from_iter(frameworks).join(",")),
     };
     if let Some((_, Some(rule))) = &blamed {
         return format!("{kind} {rule}");

@@ -415,7 +415,8 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         .findings
         .records()
         .iter()
-        .filter_map(|record| record.path.as_ref().map(|path| path.display().to_string()))
+        .flat_map(|record| record.path.iter().chain(&record.further))
+        .map(|path| path.display().to_string())
         .collect();
     let details: Vec<serde_json::Value> = report
         .findings
@@ -532,6 +533,9 @@ fn print_table(options: &Hunt, report: &Report) {
         match &record.path {
             Some(path) => outln!("saved as {}", path.display()),
             None => outln!("not saved: see above"),
+        }
+        for path in &record.further {
+            outln!("and as {}", path.display());
         }
     }
 }

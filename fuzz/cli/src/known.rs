@@ -1,9 +1,10 @@
 //! Failures that are reviewed: they are counted, and reported no more.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gradiff_check::Kind;
-use gradiff_corpus::{Case, CaseFile, DType};
+use gradiff_corpus::{Case, CaseFile, DType, Operand, Program, Statement};
 
 use crate::Failure;
 
@@ -12,8 +13,8 @@ pub(crate) struct Known {
     /// Equal for failures that most likely have one cause.
     signature: String,
     kind: String,
-    /// The peer that fails; `None` for the engine.
-    peer: Option<String>,
+    /// The peers that fail; `None` for the engine.
+    peers: Vec<Option<String>>,
     /// Further cases that fail for the same cause.
     includes: Vec<Pattern>,
     /// The versions of which `bisect` has written that they are right.
@@ -43,8 +44,9 @@ impl Known {
             line.split("; ").find_map(|part| part.strip_prefix(RIGHT)?.strip_prefix(' '))
         });
         let right_in = versions.flat_map(|list| list.split(", ")).map(str::to_string).collect();
-        let (kind, peer) = (kind.to_string(), headline(file).and_then(|(_, name)| peer_of(name)));
-        Ok(Known { signature, kind, peer, includes, right_in, path, count: 0 })
+        let peers = headline(file).map_or_else(|| vec![None], |(_, backends)| peers_of(backends));
+        let kind = kind.to_string();
+        Ok(Known { signature, kind, peers, includes, right_in, path, count: 0 })
     }
 }
 
@@ -89,6 +91,11 @@ pub(crate) fn peer_of(backend: &str) -> Option<String> {
     Some(format!("exec:{}", names.join(" ")))
 }
 
+/// The peers that backends separated by commas are, `None` for one of the engine.
+fn peers_of(backends: &str) -> Vec<Option<String>> {
+    backends.split(',').map(peer_of).collect()
+}
+
 /// Peers that judge the oracle. They are written in a framework, whose failures are not theirs.
 const SECOND_ORACLES: [&str; 2] = ["numpy-definitions", "torch-gradients"];
 
@@ -127,34 +134,46 @@ pub(crate) struct Failed<'a> {
     pub(crate) case: &'a Case,
     /// False if the search for a smaller case did not come to its end.
     pub(crate) is_minimal: bool,
-    /// The backend; of a peer with its version, as in `tinygrad@0.14.0`.
+    /// The backend, or several separated by commas if it is not known which of them fails.
     pub(crate) backend: &'a str,
+    /// The version of the framework that the backend is, if it says one.
+    pub(crate) version: Option<&'a str>,
 }
 
-/// Counts a failure for the known one of the same peer, or of the one that it is a variant of, and
-/// signature, or else for the first one whose patterns include its case; of those with which its
-/// version was right, for none. Returns whether it is known.
+/// Counts a failure for the known one that [`number`] gives. Returns whether there is one.
 pub(crate) fn count(known: &mut [Known], failed: &Failed<'_>) -> bool {
-    let version = failed.backend.split_once('@').map_or("", |(_, version)| version);
-    let peer = peer_of(failed.backend);
-    let is_due = |of: &Known| {
-        let is_right = of.right_in.iter().any(|right| right == version);
-        excuses(of.peer.as_deref(), peer.as_deref()) && !is_right
+    let number = number(known, failed);
+    number.into_iter().for_each(|number| known[number].count += 1);
+    number.is_some()
+}
+
+/// The number of the known failure of the same peer, or of the one that it is a variant of, and
+/// signature; or else of the first one of the same peer whose patterns include the case. One of
+/// those with which the version was right is not known.
+fn number(known: &[Known], failed: &Failed<'_>) -> Option<usize> {
+    // A package may say after a plus sign how it was built.
+    let version = failed.version.and_then(|version| version.split('+').next());
+    let versions = [failed.version, version];
+    let is_new =
+        |of: &Known| of.right_in.iter().any(|right| versions.contains(&Some(right.as_str())));
+    let peers = peers_of(failed.backend);
+    let is_excused = |of: &Known, failed: &Option<String>| {
+        of.peers.iter().any(|known| excuses(known.as_deref(), failed.as_deref()))
     };
-    let has_signature = |of: &Known| is_due(of) && of.signature == failed.signature;
+    let has_signature = |of: &Known| {
+        !is_new(of)
+            && peers.iter().all(|failed| is_excused(of, failed))
+            && of.signature == failed.signature
+    };
+    // A variant has a code generator of its own: what a pattern says of a cause is not reviewed.
     let includes = |of: &Known| {
-        is_due(of)
+        !is_new(of)
+            && peers.iter().all(|failed| of.peers.contains(failed))
             && of.kind == failed.kind
             && of.includes.iter().any(|pattern| pattern.matches(failed.case, failed.is_minimal))
     };
     let number = known.iter().position(has_signature);
-    match number.or_else(|| known.iter().position(includes)) {
-        Some(number) => {
-            known[number].count += 1;
-            true
-        }
-        None => false,
-    }
+    number.or_else(|| known.iter().position(includes))
 }
 
 /// Operations, one of which the minimal cases of a known cause have.
@@ -162,74 +181,118 @@ struct Pattern {
     ops: Vec<String>,
     /// The dtypes of its result; empty if any will do.
     dtypes: Vec<String>,
+    /// The dtypes, one of which a source has before it is promoted; empty if any will do.
+    from: Vec<String>,
+}
+
+/// An operation of a case.
+struct Operation {
+    name: &'static str,
+    /// The dtype of its result, if it has one.
+    dtype: Option<DType>,
+    /// The dtypes of its sources that are values, without the condition of `where`.
+    from: Vec<DType>,
 }
 
 /// Operations that a case has for those that compute.
 const LEAVES: [&str; 4] = ["input", "const", "arange", "var"];
 
+/// Returns whether an operation of this name computes nothing.
+pub(crate) fn is_leaf(name: &str) -> bool {
+    LEAVES.contains(&name)
+}
+
 /// The beginning of a comment line with a pattern.
 const INCLUDES: &str = "includes ";
+/// The words in it before dtypes of results, and before those of sources.
+const OF: &str = "of";
+const FROM: &str = "from";
 
 impl Pattern {
-    /// Reads a line of the form `includes add sub of u8 u16` or `includes flip`; `None` if it is
-    /// another line.
+    /// Reads a line of the form `includes add sub of u8 u16`, `includes flip` or
+    /// `includes max of bf16 from i64`; `None` if it is another line.
     fn read(line: &str) -> Option<Result<Pattern, String>> {
         let text = line.strip_prefix(INCLUDES)?;
-        let words = |text: &str| text.split_whitespace().map(str::to_string).collect();
-        let (ops, dtypes): (Vec<String>, Option<Vec<String>>) = match text.split_once(" of ") {
-            Some((ops, dtypes)) => (words(ops), Some(words(dtypes))),
-            None => (words(text), None),
-        };
-        let is_empty = ops.is_empty() || dtypes.as_ref().is_some_and(Vec::is_empty);
-        let unknown = |name: &&String| !gradiff_corpus::names().any(|known| known == **name);
-        if is_empty {
-            return Some(Err(format!("`{line}` names operations, and dtypes after `of`")));
+        let mut lists = BTreeMap::from([("", Vec::new())]);
+        let mut list = "";
+        for word in text.split_whitespace() {
+            if word == OF || word == FROM {
+                list = word;
+                lists.entry(list).or_default();
+            } else {
+                lists.entry(list).or_default().push(word.to_string());
+            }
         }
+        if lists.values().any(Vec::is_empty) {
+            let parts = format!("dtypes after `{OF}` and `{FROM}`");
+            return Some(Err(format!("`{line}` names operations, and {parts}")));
+        }
+        let ops = lists.remove("").unwrap_or_default();
+        let unknown = |name: &&String| !gradiff_corpus::names().any(|known| known == **name);
         if let Some(name) = ops.iter().find(unknown) {
             return Some(Err(format!("`{line}`: no operation is called {name}")));
         }
-        let dtypes = dtypes.unwrap_or_default();
-        Some(match dtypes.iter().find(|name| DType::from_name(name).is_none()) {
-            Some(name) => Err(format!("`{line}`: no dtype is called {name}")),
-            None => Ok(Pattern { ops, dtypes }),
-        })
+        if let Some(name) = lists.values().flatten().find(|name| DType::from_name(name).is_none()) {
+            return Some(Err(format!("`{line}`: no dtype is called {name}")));
+        }
+        let mut dtypes = |word: &str| lists.remove(word).unwrap_or_default();
+        Some(Ok(Pattern { ops, dtypes: dtypes(OF), from: dtypes(FROM) }))
     }
 
     /// Returns whether an operation of a minimal case is of the pattern. A larger case has
     /// operations without a part in its failure, so that all of them have to be.
     fn matches(&self, case: &Case, is_minimal: bool) -> bool {
-        let is_of_pattern = |(name, dtype): &(&'static str, Option<DType>)| {
-            let is_of = |wanted: &String| dtype.is_some_and(|dtype| dtype.name() == wanted);
-            self.ops.iter().any(|op| op == name)
-                && (self.dtypes.is_empty() || self.dtypes.iter().any(is_of))
+        let has = |found: &[DType], wanted: &[String]| {
+            let is_wanted = |dtype: &DType| wanted.iter().any(|name| name == dtype.name());
+            wanted.is_empty() || found.iter().any(is_wanted)
+        };
+        let is_of_pattern = |operation: &Operation| {
+            self.ops.iter().any(|op| op == operation.name)
+                && has(operation.dtype.as_slice(), &self.dtypes)
+                && has(&operation.from, &self.from)
         };
         let mut operations = operations(case);
         if is_minimal {
             return operations.iter().any(is_of_pattern);
         }
-        operations.retain(|(name, _)| !LEAVES.contains(name));
+        operations.retain(|operation| !is_leaf(operation.name));
         !operations.is_empty() && operations.iter().all(is_of_pattern)
     }
 }
 
-/// The operations of a case and the dtypes of their results, if they have one.
-fn operations(case: &Case) -> Vec<(&'static str, Option<DType>)> {
+/// The operations of a case.
+fn operations(case: &Case) -> Vec<Operation> {
     match case {
-        Case::Program(program) => {
-            let types = program.typing().unwrap_or_default();
-            let dtypes = types.iter().map(|of| Some(of.dtype));
-            program.statements.iter().map(gradiff_corpus::name).zip(dtypes).collect()
+        Case::Program(program) => operations_of_program(program),
+        Case::Views(views) => {
+            let operation = |name| Operation { name, dtype: None, from: Vec::new() };
+            views.ops.iter().map(|op| operation(op.name())).collect()
         }
-        Case::Views(views) => views.ops.iter().map(|op| (op.name(), None)).collect(),
         Case::Expr(case) => {
             let mut found = Vec::new();
             case.expr.visit(&mut |node| {
-                let dtype = node.dtype(&case.vars).unwrap_or(DType::I32);
-                found.push((gradiff_corpus::expr_name(node), Some(dtype)));
+                let name = gradiff_corpus::expr_name(node);
+                let dtype = Some(node.dtype(&case.vars).unwrap_or(DType::I32));
+                let operands = node.operands();
+                let is_condition = usize::from(name == "where");
+                let operands = operands.iter().skip(is_condition);
+                let from = operands.filter_map(|operand| operand.dtype(&case.vars)).collect();
+                found.push(Operation { name, dtype, from });
             });
             found
         }
     }
+}
+
+fn operations_of_program(program: &Program) -> Vec<Operation> {
+    let types = program.typing().unwrap_or_default();
+    let operation = |(statement, result): (&Statement, &gradiff_corpus::TensorType)| {
+        let has_condition = matches!(statement, Statement::Where { srcs: [Operand::Value(_), ..] });
+        let sources = statement.sources().into_iter().skip(usize::from(has_condition));
+        let from = sources.map(|id| types[id.0 as usize].dtype).collect();
+        Operation { name: gradiff_corpus::name(statement), dtype: Some(result.dtype), from }
+    };
+    program.statements.iter().zip(&types).map(operation).collect()
 }
 
 #[cfg(test)]
@@ -244,7 +307,9 @@ mod tests {
         let known = || vec![Known::new(PathBuf::new(), &file, "flip".into(), "merged").unwrap()];
         let is_known = |backend: &str, signature: &str, kind: &str, text: &str| {
             let case = &gradiff_corpus::parse(text).unwrap().case;
-            count(&mut known(), &Failed { signature, kind, case, is_minimal: true, backend })
+            let version = backend.split_once('@').map(|(_, version)| version);
+            let failed = Failed { signature, kind, case, is_minimal: true, backend, version };
+            count(&mut known(), &failed)
         };
         let flip = "view [2]\nflip axes=[0]";
         let padded = "view [2]\nflip axes=[0]\npad [(1,0)]";
@@ -254,8 +319,23 @@ mod tests {
         assert!(!is_known("tinygrad@0.10.0", "flip pad", "strides", padded));
         assert!(!is_known("tinygrad@0.14.0", "flip", "merged", flip));
         assert!(!is_known("tinygrad@0.10.3", "flip pad", "merged", padded));
-        // Files of a peer excuse its variants, but neither another one nor the engine.
+        // So is one of the installation without a number, which says its version.
+        let case = &gradiff_corpus::parse(flip).unwrap().case;
+        for (version, is_expected) in [
+            (Some("0.14.0"), false),
+            (Some("0.14.0+cpu"), false),
+            (Some("0.14"), true),
+            (None, true),
+        ] {
+            let (backend, is_minimal) = ("tinygrad", true);
+            let (signature, kind) = ("flip", "merged");
+            let failed = Failed { signature, kind, case, is_minimal, backend, version };
+            assert_eq!(count(&mut known(), &failed), is_expected, "{version:?}");
+        }
+        // Files of a peer excuse its variants, but neither another one nor the engine; patterns
+        // excuse the peer alone.
         assert!(is_known("tinygrad-llvm@0.10.2", "flip", "merged", flip));
+        assert!(!is_known("tinygrad-llvm@0.10.2", "flip pad", "merged", padded));
         assert!(!excuses(Some("tinygrad-llvm"), Some("tinygrad")));
         assert!(!is_known("exec:python3 tinygrad", "flip pad", "merged", padded));
         assert!(!is_known("interp", "flip", "merged", flip));
@@ -272,6 +352,32 @@ mod tests {
         }
         let names = gradiff_check::PEERS.iter().map(|row| row.name);
         assert_eq!(names.filter(|name| SECOND_ORACLES.contains(name)).count(), 2);
+    }
+
+    #[test]
+    fn a_file_of_several_backends_excuses_each_of_them_and_no_other() {
+        let program = "a = input i32[] iota\nb = add a a\noutput b";
+        let case = &gradiff_corpus::parse(program).unwrap().case;
+        let is_known = |backends: &str, backend: &str| {
+            let text = format!("# mismatch on {backends}: x\n# includes add\n{program}");
+            let file = gradiff_corpus::parse(&text).unwrap();
+            let known = Known::new(PathBuf::new(), &file, "of the file".into(), "mismatch");
+            let (signature, kind, version) = ("another", "mismatch", None);
+            let failed = Failed { signature, kind, case, is_minimal: true, backend, version };
+            count(&mut [known.unwrap()], &failed)
+        };
+        for (backends, backend, is_expected) in [
+            ("torch,numpy", "torch", true),
+            ("torch,numpy", "numpy@2.0", true),
+            ("torch,numpy", "interp", false),
+            ("torch,numpy", "jax", false),
+            ("torch,interp", "c/opts", true),
+            ("torch", "torch,numpy", false),
+            ("torch,numpy", "torch,numpy", true),
+            ("torch,numpy", "torch,interp", false),
+        ] {
+            assert_eq!(is_known(backends, backend), is_expected, "{backends} {backend}");
+        }
     }
 
     /// Hunts can be given all files of known failures.
@@ -333,7 +439,19 @@ mod tests {
         assert!(matches("includes cast", narrow));
         assert!(matches("includes pad flip", "view [2,3]\nflip axes=[1]\nreshape [6]"));
         assert!(!matches("includes flip of f32", "view [2,3]\nflip axes=[1]"));
+        // A source has the dtype before it is promoted; the condition of `where` is no source.
+        let converted = "includes max where of f16 from i64 bool";
+        let max_of = |dtype: &str| {
+            format!("a = input {dtype}[] iota\nb = input f16[] iota\nc = max a b\noutput c")
+        };
+        assert!(matches(converted, &max_of("i64")) && !matches(converted, &max_of("f16")));
+        assert!(!matches("includes max of i64 from i64", &max_of("i64")));
+        assert!(matches("includes max from i64", &max_of("i64")));
+        let chosen = "a = input bool[] iota\nb = input f16[] iota\nc = where a b 1.0\noutput c";
+        assert!(!matches(converted, chosen) && matches("includes where from f16", chosen));
         let remainder = "var a -3..3\nexpr cmod(a, 2) + 1";
+        assert!(matches("includes cmod from i32", remainder));
+        assert!(!matches("includes cmod from i64", remainder));
         assert!(matches("includes cmod of i32", remainder));
         assert!(!matches("includes cdiv", remainder));
         // A case that is not minimal is of the pattern as a whole.
@@ -345,7 +463,15 @@ mod tests {
         assert!(!covers("includes input", "a = input u8[] iota\noutput a"));
         assert!(covers("includes cmod add", remainder) && !covers("includes cmod", remainder));
         assert!(Pattern::read("fails in 1.2").is_none());
-        for line in ["includes addd", "includes add of u7", "includes  of u8", "includes add of "] {
+        for line in [
+            "includes addd",
+            "includes add of u7",
+            "includes add from u7",
+            "includes  of u8",
+            "includes add of ",
+            "includes add from",
+            "includes add of from u8",
+        ] {
             assert!(Pattern::read(line).unwrap().is_err(), "{line}");
         }
     }

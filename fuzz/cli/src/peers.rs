@@ -45,7 +45,10 @@ pub(crate) fn list() -> Result<Status, Failure> {
         let status = match row.status() {
             Ok(version) => format!("found      {version}"),
             Err(reason) => {
-                format!("not found  {reason}; `gradiff peers install {}`", row.package())
+                let command = format!("`gradiff peers install {}`", row.package());
+                let is_told = reason.contains(&command);
+                let hint = if is_told { String::new() } else { format!("; {command}") };
+                format!("not found  {reason}{hint}")
             }
         };
         let description = format!("{}; hunts run it only if it is named", row.description);

@@ -37,6 +37,9 @@ const PROGRAMS_MAX: usize = 2048;
 /// programs.
 pub(crate) const FROM_OUTSIDE: &str = "the process was ended from outside";
 
+/// The name of the oracle where it stands for a backend.
+const ORACLE: &str = "oracle";
+
 /// Settings that a worker is started with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -461,10 +464,11 @@ impl Client {
             Reply::Answer(_) => unreachable!("a worker that answers is not lost"),
         };
         let backends = &self.settings.backends;
-        let mut names = backends.iter().map(|word| gradiff_check::name_of(word));
+        let names = backends.iter().map(|word| gradiff_check::name_of(word));
+        let names: Vec<&str> = names.collect();
         let backend = match place {
-            Some(Place::Backend(name)) if names.any(|known| known == name) => name,
-            _ => backends.join(","),
+            Some(Place::Backend(name)) if name == ORACLE || names.contains(&name.as_str()) => name,
+            _ => names.join(","),
         };
         (tally, CheckFailure { backend, kind, detail })
     }
@@ -659,6 +663,28 @@ mod tests {
         assert_eq!(after(Results { hangs: 1, ..late() }, 1), (0, vec![]));
         let slow = || vec!["6".to_string()];
         assert_eq!(after(Results { slow: slow(), ..late() }, 3), (0, slow()));
+    }
+
+    #[test]
+    fn deaths_in_the_oracle_are_those_of_no_backend() {
+        let client = Client::new(Settings {
+            seed: 0,
+            backends: vec!["torch".to_string(), "c/opts:4".to_string()],
+            lanes: Vec::new(),
+            timeout_seconds: 1,
+            wall_seconds: None,
+            grace: Duration::ZERO,
+        });
+        for (place, backend) in [
+            (Some("oracle"), "oracle"),
+            (Some("c/opts"), "c/opts"),
+            (Some("interp"), "torch,c/opts"),
+            (None, "torch,c/opts"),
+        ] {
+            let at = place.map(|name| Place::Backend(name.to_string()));
+            let (_, failure) = client.loss(Reply::Died(String::new(), at));
+            assert_eq!(failure.backend, backend, "{place:?}");
+        }
     }
 
     #[test]

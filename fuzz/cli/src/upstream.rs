@@ -23,6 +23,8 @@ const SKIPPED_ROWS: usize = 4;
 /// The failures of a sweep.
 struct Causes {
     known: Vec<Known>,
+    /// The version of the peer, if it says one.
+    version: Option<String>,
     /// The number of cases of each new one, by signature.
     new: BTreeMap<String, u64>,
 }
@@ -39,13 +41,14 @@ pub(crate) fn sweep(
     noun: &str,
     draw: fn(&mut SeedChoices) -> Case,
 ) -> Result<Status, Failure> {
+    let version = gradiff_check::version_of(peer);
     let upstream =
         Upstream::open(peer).map_err(|reason| Failure::Environment(format!("{peer}: {reason}")))?;
     let case = |number| draw(&mut SeedChoices::new(case_seed(options.seed, number)));
     if let Some(reason) = upstream.missing(&case(0)) {
         return Err(Failure::Usage(format!("{peer}: {reason}")));
     }
-    let mut causes = Causes { known: known(options)?, new: BTreeMap::new() };
+    let mut causes = Causes { known: known(options)?, version, new: BTreeMap::new() };
     let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
     let (mut done, mut ops, mut fewer, mut sick) = (0, (0, 0), 0, None);
     let mut progress = Progress::start(false);
@@ -174,7 +177,9 @@ fn found(
     let peer = options.peer.as_deref().unwrap_or_default();
     let signature = signature(&small, kind);
     let is_minimal = sick.is_none() && !crate::interrupt::is_requested();
-    let failed = Failed { signature: &signature, kind, case: &small, is_minimal, backend: peer };
+    let version = causes.version.as_deref();
+    let (case, backend) = (&small, peer);
+    let failed = Failed { signature: &signature, kind, case, is_minimal, backend, version };
     if known::count(&mut causes.known, &failed) {
         return Ok(sick);
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{both, gradiff};
+use gradiff_corpus::{Case, Fill, Program, Statement};
 use serde_json::Value;
 
 /// A folder with a case of one input of two elements, and with a shell script that is a peer: it
@@ -87,6 +88,28 @@ fn what_a_peer_does_not_promise_is_skipped() {
         let word = skipped.unwrap_or("refused on exec:sh peer.sh: as always");
         assert!(text.contains(word), "{program}: {text}");
         assert_eq!(output.status.code(), Some(if skipped.is_some() { 0 } else { 2 }), "{text}");
+    }
+}
+
+/// So are dtypes that it does not list, wherever a program names them: of u64 and i64 it is f16.
+#[test]
+fn dtypes_in_which_operands_are_taken_are_those_of_a_program() {
+    let (folder, backend) = peer(r#"echo '{"refused": "no f16 here"}'"#);
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("a file in the temporary folder");
+    };
+    let script = std::fs::read_to_string(folder.path().join("peer.sh")).expect("the script");
+    let greeting = r#""name": "test", "dtypes": ["bool", "i64", "u64"]"#;
+    write("peer.sh", &script.replace(r#""name": "test""#, greeting));
+    let program = "a = input u64[2] iota\nb = input i64[2] iota\nc = cmplt a b\noutput c\n";
+    for (text, code, word) in [
+        (program.to_string(), 0, "it has no f16"),
+        (program.replace("i64", "u64"), 2, "refused on exec:sh peer.sh: no f16 here"),
+    ] {
+        write("a.case", &text);
+        let output = gradiff(&["replay", "--backends", &backend, "a.case"], folder.path());
+        assert_eq!(output.status.code(), Some(code), "{text}: {}", both(&output));
+        assert!(both(&output).contains(word), "{text}: {}", both(&output));
     }
 }
 
@@ -339,6 +362,60 @@ fn patterns_of_known_failures_excuse_no_program_that_is_not_minimal() {
     assert!(summary["details"][0]["story"].to_string().contains("timeout on exec"), "{summary}");
 }
 
+/// A program is reduced to any of its failures; the others are found without the operations of one
+/// that is known, whichever it is.
+#[test]
+fn failures_beside_a_known_one_are_found() {
+    let usual = ["add", "sub", "mul", "neg", "cast", "reshape", "permute", "flip"];
+    // The operations that the program has if others are inputs.
+    let left = |program: &Program, without: &str| {
+        let types = program.typing().expect("a well-formed program");
+        let mut rest = program.clone();
+        for (statement, of) in rest.statements.iter_mut().zip(types) {
+            if gradiff_corpus::name(statement) == without {
+                let (dtype, shape, fill) = (of.dtype, of.shape, Fill::Iota);
+                *statement = Statement::Input { dtype, shape, fill };
+            }
+        }
+        let rest = rest.without_dead();
+        rest.statements.iter().map(gradiff_corpus::name).collect::<Vec<&str>>()
+    };
+    let (folder, _) = peer("");
+    let drawn = |seed: u64| {
+        let seed = seed.to_string();
+        let drawn = ["gen", "--count", "1", "--lanes", "exact", "--seed", &seed];
+        let text = gradiff(&drawn, folder.path()).stdout;
+        let text = String::from_utf8(text).expect("a text");
+        let Case::Program(program) = gradiff_corpus::parse(&text).expect("a case").case else {
+            panic!("{text}");
+        };
+        let mut pairs = usual.iter().flat_map(|x| usual.iter().map(move |y| (*x, *y)));
+        let (x, y) = pairs.find(|(x, y)| {
+            x != y && left(&program, x).contains(y) && left(&program, y).contains(x)
+        })?;
+        Some((seed, x, y))
+    };
+    let (seed, x, y) = (0..500).find_map(drawn).expect("a program of two operations");
+    for (known, new) in [(x, y), (y, x)] {
+        let refused =
+            |op: &str| format!("*'\"{op}\"'*) echo '{{\"refused\": \"KeyError: {op}\"}}';;");
+        let skipped = r#"*) echo '{"skipped": "only a test"}';;"#;
+        let body = format!("case $line in {} {} {skipped} esac", refused(x), refused(y));
+        let (folder, backend) = peer(&body);
+        let text = "a = input i32[] iota\nb = floordiv a a\noutput b\n";
+        let text = format!("# refused on {backend}: x\n# includes {known}\n{text}");
+        std::fs::write(folder.path().join("known.case"), text).expect("a file");
+        let flags = ["hunt", "--json", "--programs", "1", "--jobs", "1", "--seed", &seed];
+        let more = ["--lanes", "exact", "--known", "known.case", "--backends", &backend];
+        let output = gradiff(&[&flags[..], &more].concat(), folder.path());
+        let text = both(&output);
+        assert_eq!(output.status.code(), Some(2), "{known} beside {new}: {text}");
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("a summary");
+        let story = summary["details"][0]["story"].to_string();
+        assert!(story.contains(&format!("KeyError: {new}")), "{known} beside {new}: {text}");
+    }
+}
+
 /// A known failure of a peer whose name is misspelt would be taken for one of the engine.
 #[test]
 fn known_failures_name_backends_that_there_are() {
@@ -586,6 +663,11 @@ fn scripts_of_peers_fail_for_whatever_is_not_expected() {
         ("[1, 3.5]", "'1', '(2, 3)'", 1),
         ("[1]", "", 1),
         ("[]", "'1'", 1),
+        // A zero between the bounds has a sign.
+        ("[0.0]", r#"'(-1, 0, "-0.0")'"#, 1),
+        ("[-0.0]", r#"'(-1, 0, "-0.0")'"#, 0),
+        ("[-0.5]", r#"'(-1, 0, "-0.0")'"#, 0),
+        ("[0.0]", r#"'(-1, 0, "-0.0")'], has_zero_signs=False, types=["#, 0),
     ] {
         let text = format!("{shared}\nexec(script([], [{got:?}], [{expected}]))\n");
         let output = Command::new("python3").args(["-c", &text]).output().expect("python3 starts");
@@ -604,5 +686,103 @@ fn scripts_of_peers_fail_for_whatever_is_not_expected() {
         let output = Command::new("python3").args(["-c", &text]).output().expect("python3 starts");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{types}: {stderr}");
+    }
+}
+
+/// tinygrad, as far as its adapter needs it to start.
+const TINYGRAD: &str = r#"
+import os
+
+def is_on(name):
+    return int(os.environ.get(name, 0)) == 1
+
+class Device:
+    DEFAULT = next((name for name in ("PYTHON", "GPU", "CPU") if is_on(name)), "GPU")
+
+class Tensor:
+    def __init__(self, *data):
+        pass
+
+    def __add__(self, other):
+        return self
+
+    def realize(self):
+        return self
+
+NAMES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+         "float16", "float32", "float64")
+dtypes = type("dtypes", (), {name: name for name in NAMES})
+"#;
+
+/// The text of an expression in Python, as the adapter of tinygrad prints it, which runs with these
+/// variables on a stand-in of tinygrad 0.10.2 without a device CLANG.
+fn tinygrad_prints(expression: &str, variables: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("a file in the temporary folder");
+    };
+    write("tinygrad/__init__.py", TINYGRAD);
+    for device in ["cpu", "gpu", "python"] {
+        write(&format!("tinygrad/runtime/ops_{device}.py"), "");
+    }
+    let about = "Metadata-Version: 2.1\nName: tinygrad\nVersion: 0.10.2\n";
+    write("tinygrad-0.10.2.dist-info/METADATA", about);
+    let adapters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
+    let text = ["peer.py", "on_tinygrad.py"]
+        .map(|name| std::fs::read_to_string(adapters.join(name)).expect("a part of the adapter"));
+    let text = format!("DEVICE = 'CPU'\n{}\nprint({expression})\n", text.join("\n\n"));
+    let mut command = Command::new("python3");
+    command.args(["-c", &text]).env("PYTHONPATH", folder.path());
+    for name in ["CPU", "CLANG", "GPU", "PYTHON", "DEV"] {
+        command.env_remove(name);
+    }
+    let output = command.envs(variables.iter().copied()).output().expect("python3 starts");
+    both(&output)
+}
+
+/// Only what tinygrad reads as the choice of a device is one; scripts run on the same device.
+#[test]
+fn variables_of_other_programs_choose_no_device_of_tinygrad() {
+    if !has_python() {
+        return;
+    }
+    for (variable, device) in [
+        (("UNRELATED", "1"), "CPU"),
+        (("GPU", "1"), "GPU"),
+        (("GPU", "0"), "CPU"),
+        (("CLANG", "1"), "CPU"),
+        (("PYTHON", "/usr/bin/python3"), "CPU"),
+        (("DEV", "GPU"), "CPU"),
+    ] {
+        let text = tinygrad_prints("ADAPTER.NAME, ADAPTER.PRELUDE", &[variable]);
+        assert!(text.contains(&format!("tinygrad 0.10.2 on {device}")), "{variable:?}: {text}");
+        let update = format!("import os; os.environ.update({{'{device}': '1'");
+        assert!(text.contains(&update), "{variable:?}: {text}");
+    }
+}
+
+/// A script reads elements as the adapter does, which works for f16 in any Python. A name that is
+/// missing in a result that is no tensor is no missing operation.
+#[test]
+fn scripts_of_tinygrad_read_arrays_and_lack_names_of_tensors_alone() {
+    if !has_python() {
+        return;
+    }
+    let statement = r#"{"op": "input", "dtype": "f16", "shape": [1], "bytes": "003c"}"#;
+    let program = format!(r#"{{"statements": [{statement}], "outputs": [0]}}"#);
+    let text = tinygrad_prints(&format!("ADAPTER.script({program}, ['1.0'])"), &[]);
+    assert!(text.contains("v0.numpy().flatten().tolist()"), "{text}");
+    for (line, key) in [
+        ("Tensor().nothing()", "skipped"),
+        ("Tensor.nothing()", "skipped"),
+        ("Tensor().realize().flags", "skipped"),
+        ("(3).nothing()", "refused"),
+        ("None.nothing()", "refused"),
+    ] {
+        let run = format!("setattr(ADAPTER, 'run', lambda program: exec({line:?}))");
+        let text = tinygrad_prints(&format!("{run} or answer(ADAPTER, {{'run': {{}}}})"), &[]);
+        assert!(text.contains(&format!("{{'{key}': \"AttributeError: ")), "{line}: {text}");
     }
 }

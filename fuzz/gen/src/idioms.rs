@@ -5,6 +5,7 @@
 //! size, a dtype or a fact does not allow it; the statements that it has added by then stay.
 
 mod elementwise;
+mod known;
 mod masks;
 mod near_match;
 mod products;
@@ -56,10 +57,12 @@ enum Idiom {
     Diamonds,
     Widened,
     NearMatch,
+    Known,
+    MovedSum,
 }
 
 impl Idiom {
-    const ALL: [Idiom; 30] = [
+    const ALL: [Idiom; 32] = [
         Idiom::Softmax,
         Idiom::LogSoftmax,
         Idiom::CrossEntropy,
@@ -90,6 +93,8 @@ impl Idiom {
         Idiom::Diamonds,
         Idiom::Widened,
         Idiom::NearMatch,
+        Idiom::Known,
+        Idiom::MovedSum,
     ];
 }
 
@@ -151,6 +156,8 @@ impl<C: Choices> Builder<'_, C> {
             Idiom::Diamonds => self.diamonds(),
             Idiom::Widened => self.widened(),
             Idiom::NearMatch => self.near_match(),
+            Idiom::Known => self.known(),
+            Idiom::MovedSum => self.moved_sum(),
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn draw(root: &UOp, seed: u64, limit: usize, setting: Setting<'_>) -> Result
         (((mixed >> 32) * count as u64) >> 32) as usize
     };
     let (mut root, mut opts) = (root.clone(), Vec::new());
-    let count = dice(limit + 1);
+    let count = dice(limit.saturating_add(1).min(u32::MAX as usize));
     for step in 1..=count {
         let legal = legal(&root, setting)?;
         let is_legal = |op: &OptOp| legal.iter().any(|opt| opt.op == *op);

@@ -41,29 +41,15 @@ pub trait Optimizer: State {
 
     /// Assigns the updated values to the parameters without computing them. Returns the tensors
     /// that a step computes: parameters, buffers, the state, and the gradients, so that these have
-    /// kernels of their own. Compute them by [`realize`], which takes others with them, such as the
-    /// loss.
-    ///
-    /// ```
-    /// # use gradiff_nn::optim::{Optimizer, SGD};
-    /// # use gradiff_tensor::{Tensor, realize};
-    /// # let _training = Tensor::train(true);
-    /// let x = Tensor::from_slice(&[1], &[3.0f32])?;
-    /// let mut optimizer = SGD::new([x.clone()], 0.5)?;
-    /// let loss = x.square()?.sum(0)?;
-    /// loss.backward()?;
-    /// let mut tensors = optimizer.schedule_step()?;
-    /// tensors.push(loss.clone());
-    /// realize(&tensors.iter().collect::<Vec<_>>())?;
-    /// assert_eq!((x.to_text()?, loss.to_text()?), ("[0.0]".into(), "9.0".into()));
-    /// # Ok::<(), gradiff_tensor::Error>(())
-    /// ```
+    /// kernels of their own. [`step_with`](Optimizer::step_with) computes them; this method is for
+    /// programs that plan kernels by an [`Engine`](gradiff_tensor::Engine).
     /// # Errors
     /// If this thread does not train ([`Tensor::train`]), a parameter has no gradient, or an option
     /// such as the weight decay is negative or not finite. The parameters are unchanged then.
     fn schedule_step(&mut self) -> Result<Vec<Tensor>, Error>;
 
-    /// Replaces the parameters by the updated values, and computes them.
+    /// Replaces the parameters by the updated values, and computes them. A loss that is read before
+    /// or after it runs the model again: see [`step_with`](Optimizer::step_with).
     ///
     /// ```
     /// # use gradiff_nn::optim::{Optimizer, SGD};
@@ -79,8 +65,30 @@ pub trait Optimizer: State {
     /// # Errors
     /// As [`schedule_step`](Optimizer::schedule_step), and if something cannot be computed.
     fn step(&mut self) -> Result<(), Error> {
-        let tensors = self.schedule_step()?;
-        realize(&tensors.iter().collect::<Vec<_>>())
+        self.step_with(&[])
+    }
+
+    /// Does a [`step`](Optimizer::step), and computes these tensors in the same run, such as the
+    /// loss, whose model the gradients need anyway. They have the values from before the step, and
+    /// reading them costs nothing then.
+    ///
+    /// ```
+    /// # use gradiff_nn::optim::{Optimizer, SGD};
+    /// # use gradiff_tensor::Tensor;
+    /// # let _training = Tensor::train(true);
+    /// let x = Tensor::from_slice(&[1], &[3.0f32])?;
+    /// let mut optimizer = SGD::new([x.clone()], 0.5)?;
+    /// let loss = x.square()?.sum(0)?;
+    /// loss.backward()?;
+    /// optimizer.step_with(&[&loss])?;
+    /// assert_eq!((x.to_text()?, loss.item::<f32>()?), ("[0.0]".into(), 9.0));
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    /// # Errors
+    /// As [`step`](Optimizer::step).
+    fn step_with(&mut self, tensors: &[&Tensor]) -> Result<(), Error> {
+        let updated = self.schedule_step()?;
+        realize(&updated.iter().chain(tensors.iter().copied()).collect::<Vec<_>>())
     }
 
     /// Forgets the gradients of the parameters.
@@ -161,11 +169,18 @@ impl OptimizerGroup {
     /// # Errors
     /// As there. Optimisers before the first that fails have assigned their values then.
     pub fn step(&mut self) -> Result<(), Error> {
-        let mut tensors = Vec::new();
+        self.step_with(&[])
+    }
+
+    /// Does [`Optimizer::step_with`] for all, in one run.
+    /// # Errors
+    /// As [`step`](OptimizerGroup::step).
+    pub fn step_with(&mut self, tensors: &[&Tensor]) -> Result<(), Error> {
+        let mut updated = Vec::new();
         for optimizer in &mut self.optimizers {
-            tensors.extend(optimizer.schedule_step()?);
+            updated.extend(optimizer.schedule_step()?);
         }
-        realize(&tensors.iter().collect::<Vec<_>>())
+        realize(&updated.iter().chain(tensors.iter().copied()).collect::<Vec<_>>())
     }
 }
 
@@ -198,7 +213,10 @@ impl Parameters {
             }
         }
         if trained.is_empty() {
-            return invalid("an optimiser without parameters: one tensor must require a gradient");
+            return invalid(
+                "an optimiser without parameters: give it a tensor on which requires_grad_(false) \
+                 was not called",
+            );
         }
         realize(&trained.iter().chain(&buffers).collect::<Vec<_>>())?;
         // A device of f32 parameters alone needs no f64.
@@ -237,7 +255,8 @@ impl Parameters {
             Some(gradient) => Ok((parameter.detach(), gradient.detach())),
             None => invalid(format!(
                 "a step of an optimiser: parameter {number}, {parameter:?}, has no gradient; call \
-                 backward on a loss that is computed from it"
+                 backward on a loss that is computed from it, or, if there is none, \
+                 requires_grad_(false) on it before the optimiser is created"
             )),
         };
         self.trained.iter().enumerate().map(pair).collect()

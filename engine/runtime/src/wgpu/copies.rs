@@ -62,7 +62,7 @@ struct Buffer {
 impl Buffer {
     /// Records a copy of the bytes to the start of another buffer.
     fn copy_to(&self, work: &mut Work, to: &api::Buffer) {
-        let Slot { buffer, offset, last_use } = work.buffers[self.handle].clone();
+        let Slot { buffer, offset, last_use, .. } = work.buffers[self.handle].clone();
         last_use.store(work.number, Ordering::Relaxed);
         let from = buffer.expect("the buffer is in use");
         let size = self.opened.device_bytes(self.dtype, self.size_bytes);
@@ -104,11 +104,14 @@ impl RemoteBuffer for Buffer {
         let Slot { buffer, offset, .. } = &work.buffers[self.handle];
         let (to, offset) = (buffer.as_ref().expect("the buffer is in use"), *offset);
         let queue = &self.opened.queue;
-        self.opened.checked("write_buffer", || queue.write_buffer(to, offset, &bytes))
+        self.opened.checked("write_buffer", || queue.write_buffer(to, offset, &bytes))?;
+        work.buffers[self.handle].loss = None;
+        Ok(())
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
         let work = &mut *self.opened.lock();
+        work.check(self.handle)?;
         let size = self.opened.device_bytes(self.dtype, self.size_bytes);
         let staging = match work.staging.take().filter(|staging| size <= staging.size()) {
             Some(staging) => staging,
@@ -160,8 +163,11 @@ impl RemoteBuffer for Buffer {
     fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error> {
         let copy = OnDevice(&self.opened).allocate(self.dtype, self.size_bytes)?;
         let work = &mut *self.opened.lock();
-        let Slot { buffer, last_use, .. } = work.buffers[copy.handle()].clone();
-        last_use.store(work.number, Ordering::Relaxed);
+        work.check(self.handle)?;
+        let Slot { buffer, last_use, last_write, .. } = work.buffers[copy.handle()].clone();
+        for last in [last_use, last_write] {
+            last.store(work.number, Ordering::Relaxed);
+        }
         let to = buffer.expect("the buffer was just created");
         self.opened.checked("copy_buffer_to_buffer", || self.copy_to(work, &to))?;
         Ok(copy)

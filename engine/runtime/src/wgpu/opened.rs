@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::pin::pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -85,6 +85,43 @@ pub(super) struct Slot {
     pub(super) offset: u64,
     /// The number of the last submission that uses the buffer.
     pub(super) last_use: Arc<AtomicU64>,
+    /// The number of the last submission that writes the buffer.
+    pub(super) last_write: Arc<AtomicU64>,
+    /// The reason why the bytes are lost, until they are uploaded again.
+    pub(super) loss: Option<Loss>,
+}
+
+/// The error of a submission.
+#[derive(Clone)]
+pub(super) struct Loss {
+    why: Arc<str>,
+    is_environment: bool,
+}
+
+impl Work {
+    /// Marks the bytes that a failed submission should have written as lost.
+    fn lose(&mut self, submission: u64, error: &Error) {
+        let loss = Loss { why: error.to_string().into(), is_environment: error.is_environment() };
+        for slot in &mut self.buffers {
+            if slot.last_write.load(Ordering::Relaxed) == submission {
+                slot.loss = Some(loss.clone());
+            }
+        }
+    }
+
+    /// Checks that the bytes of a buffer are not lost.
+    ///
+    /// # Errors
+    /// The reason why they are.
+    pub(super) fn check(&self, handle: usize) -> Result<(), Error> {
+        let Some(Loss { why, is_environment }) = &self.buffers[handle].loss else { return Ok(()) };
+        let why = format!("the launches that write these bytes did not run: {why}");
+        let (device, call) = ("wgpu", "submit");
+        Err(match is_environment {
+            true => Error::DeviceUnusable { device, call, why },
+            false => Error::Driver { device, call, why },
+        })
+    }
 }
 
 /// Polls a future of `wgpu` to completion; except on the web it is ready at once.
@@ -242,14 +279,20 @@ impl Opened {
         (group, pipeline)
     }
 
-    /// Submits the recorded launches.
+    /// Submits the recorded launches. If that fails, none of them runs: what they should have
+    /// written is lost.
     pub(super) fn submit(&self, work: &mut Work) -> Result<(), Error> {
+        let submission = work.number;
         work.number += 1;
         work.count = 0;
         let Some(encoder) = work.encoder.take() else { return Ok(()) };
-        self.checked("submit", || {
+        let submitted = self.checked("submit", || {
             self.queue.submit([encoder.finish()]);
-        })
+        });
+        if let Err(error) = &submitted {
+            work.lose(submission, error);
+        }
+        submitted
     }
 
     /// The encoder for the next command.
@@ -299,6 +342,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The next read gave the old bytes.
+    #[test]
+    fn results_of_a_failed_submission_are_lost() {
+        let slot =
+            |last_write: u64| Slot { last_write: Arc::new(last_write.into()), ..Slot::default() };
+        let mut work = Work { buffers: [0, 1, 2].map(slot).into(), ..Work::default() };
+        // A part shares the numbers of its buffer.
+        work.buffers.push(work.buffers[2].clone());
+        let (device, call, why) = ("wgpu", "submit", "as requested".to_string());
+        for is_environment in [false, true] {
+            let why = why.clone();
+            let error = match is_environment {
+                true => Error::DeviceUnusable { device, call, why },
+                false => Error::Driver { device, call, why },
+            };
+            work.lose(2, &error);
+            let errors = [0, 1, 2, 3].map(|handle| work.check(handle).err());
+            assert!(errors[0].is_none() && errors[1].is_none());
+            for error in errors.into_iter().skip(2) {
+                let error = error.expect("the bytes are lost");
+                assert_eq!(error.is_environment(), is_environment);
+                assert!(error.to_string().contains("did not run"), "{error}");
+                assert!(error.to_string().contains("as requested"), "{error}");
+            }
+        }
+    }
 
     #[test]
     fn loss_and_lack_of_memory_are_environment_errors() {

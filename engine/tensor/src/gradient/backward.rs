@@ -103,7 +103,9 @@ impl Tensor {
         let parameters = parameters_below(&self.uop());
         if parameters.is_empty() {
             return invalid(format!(
-                "backward of {self:?}: no tensor that it is computed from requires a gradient"
+                "backward of {self:?}: no tensor that it is computed from requires a gradient; \
+                 call requires_grad_(true) on the parameters, or create their optimiser, before \
+                 they are used, and outside of no_grad"
             ));
         }
         let nodes: Vec<UOp> = parameters.iter().map(|(node, _)| node.clone()).collect();
@@ -132,6 +134,22 @@ impl Tensor {
                 }
             }
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Error, Tensor};
+
+    #[test]
+    fn backward_without_parameters_says_how_to_require_gradients() -> Result<(), Error> {
+        let w = Tensor::from_slice(&[1], &[2f32])?.to("interp")?;
+        let error = w.mul(&w)?.backward().expect_err("no parameter").to_string();
+        assert!(error.contains("requires_grad_(true)"), "{error}");
+        w.requires_grad_(true)?;
+        w.mul(&w)?.backward()?;
+        assert_eq!(w.grad().expect("it has a gradient").to_text()?, "[4.0]");
         Ok(())
     }
 }

@@ -56,7 +56,12 @@ impl Tensor {
             false => target.dtype() == self.dtype() && target.shape() == self.shape(),
         };
         if !is_fit {
-            return invalid(format!("cross_entropy of {self:?} with the target {target:?}"));
+            return invalid(format!(
+                "cross_entropy of {self:?} with the target {target:?}: classes are along axis \
+                 {axis}, so the target must be integers {samples:?} or {}{:?}",
+                self.dtype(),
+                self.shape()
+            ));
         }
         let dtype = self.dtype();
         let logs = self.cast(wide(dtype))?.log_softmax(axis as i64)?;
@@ -96,7 +101,10 @@ impl Tensor {
         let axis = self.rank().saturating_sub(1);
         let samples = self.samples(NAME, axis, label_smoothing)?;
         if !classes.dtype().is_int() || classes.shape() != samples {
-            return invalid(format!("{NAME} of {self:?} with the classes {classes:?}"));
+            return invalid(format!(
+                "{NAME} of {self:?} with the classes {classes:?}: the last axis has the classes, \
+                 so those of the samples must be integers {samples:?}"
+            ));
         }
         let dtype = self.dtype();
         let logs = self.cast(wide(dtype))?.log_softmax(axis as i64)?;
@@ -156,7 +164,10 @@ impl Tensor {
             || weight.shape() != &self.shape()[1..2]
         {
             return invalid(format!(
-                "nll_loss of {self:?} with the classes {classes:?} and the weights {weight:?}"
+                "nll_loss of {self:?} with the classes {classes:?} and the weights {weight:?}: \
+                 axis 1 has the classes, so those of the samples must be integers {samples:?}, and \
+                 the weights {dtype}{:?}",
+                &self.shape()[1..2]
             ));
         }
         let found = self.gather(1, &classes.unsqueeze(1)?)?.squeeze(1)?.cast(wide(dtype))?;
@@ -272,5 +283,30 @@ fn is_class(classes: &Tensor, class: i64) -> Result<Tensor, Error> {
     match is_known {
         true => classes.cmpeq(class),
         false => Tensor::full(gradiff_graph::DType::Bool, classes.shape(), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradiff_graph::DType;
+
+    #[test]
+    fn errors_say_which_targets_fit() -> Result<(), Error> {
+        let x = Tensor::zeros(DType::F32, &[2, 3, 5])?;
+        let classes = Tensor::zeros(DType::I32, &[2, 3])?;
+        let error = |found: Result<Tensor, Error>| found.expect_err("no fit").to_string();
+        let found = error(x.cross_entropy(&classes, 0.0, Reduction::Mean));
+        assert!(found.ends_with("must be integers [2, 5] or f32[2, 3, 5]"), "{found}");
+        assert!(found.contains("classes are along axis 1"), "{found}");
+        let row = x.reshape(&[30])?;
+        let found = error(row.cross_entropy(&classes, 0.0, Reduction::Mean));
+        assert!(found.contains("axis 0, so the target must be integers [] or f32[30]"), "{found}");
+        let found = error(x.nll_loss(&classes, None, None, Reduction::Mean));
+        assert!(found.ends_with("must be integers [2, 5], and the weights f32[3]"), "{found}");
+        let moved = classes.permute(&[1, 0])?;
+        let found = error(x.sparse_categorical_crossentropy(&moved, -1, 0.0, Reduction::Mean));
+        assert!(found.ends_with("must be integers [2, 3]"), "{found}");
+        Ok(())
     }
 }

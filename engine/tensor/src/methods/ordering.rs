@@ -1,19 +1,28 @@
 //! Methods that compare elements with each other. A sort counts, for each element of a block, those
 //! that come before it there, which is its position, and then merges the blocks in pairs: each
-//! position of a merged run finds by bisection how many elements of the first run precede it.
+//! position of a merged run finds by bisection how many elements of the first run precede it. The
+//! `k` first of many elements are in the `k` blocks whose first elements come first, so that only
+//! the first elements of blocks are ordered, and then the elements of those blocks.
 
 use gradiff_graph::{DType, Op};
 
 use crate::axes::resolve_axis;
 use crate::error::invalid;
 use crate::methods::movement::ceil_div;
-use crate::tensor::check_reduced;
+use crate::tensor::{MAX_ELEMENTS, check_reduced};
 use crate::{Axes, Error, Scalar, Tensor, keepdim};
 
 /// Maximum size of an axis that is sorted by counting alone, whose work grows with its square.
 const COUNTED_MAX: i64 = 512;
 /// Size of the blocks of a longer axis that are sorted by counting, and then merged.
 const SORTED_BLOCK: i64 = 128;
+/// The number of comparisons of a sort by counting from which on choosing blocks takes less time,
+/// in spite of its launches.
+const CHOSEN_COMPARISONS: i64 = 1 << 19;
+/// Minimum size of an axis of which blocks are chosen, whatever the number of rows.
+const CHOSEN_AXIS_MIN: i64 = 64;
+/// Minimum number of elements for each that is looked for, so that the chosen blocks have few.
+const CHOSEN_RATIO: i64 = 8;
 
 impl Tensor {
     /// Elements along `axis` in ascending or descending order. Equal elements, such as zeros of
@@ -33,7 +42,7 @@ impl Tensor {
     pub fn sort(&self, axis: i64, descending: bool) -> Result<Tensor, Error> {
         let axis = self.sorted_axis("sort", axis)?;
         let x = self.contiguous();
-        x.gather(axis as i64, &x.positions_in_order(axis, descending)?)
+        x.gather(axis as i64, &x.positions_in_order(axis, descending, self.shape()[axis])?)
     }
 
     /// Positions (i32) along `axis` of the elements in the order of [`sort`](Tensor::sort).
@@ -49,7 +58,7 @@ impl Tensor {
     /// ```
     pub fn argsort(&self, axis: i64, descending: bool) -> Result<Tensor, Error> {
         let axis = self.sorted_axis("argsort", axis)?;
-        self.contiguous().positions_in_order(axis, descending)
+        self.contiguous().positions_in_order(axis, descending, self.shape()[axis])
     }
 
     /// The `k` largest or smallest elements along `axis` and their positions (i32), both in the
@@ -74,7 +83,7 @@ impl Tensor {
             ));
         }
         let x = self.contiguous();
-        let positions = x.positions_in_order(axis, largest)?.range(axis, 0, k)?;
+        let positions = x.positions_in_order(axis, largest, k)?;
         Ok((x.gather(axis as i64, &positions)?, positions))
     }
 
@@ -189,14 +198,11 @@ impl Tensor {
         ))
     }
 
-    /// Returns, for each position in order, the position of its element; a buffer of its own.
-    fn positions_in_order(&self, axis: usize, descending: bool) -> Result<Tensor, Error> {
-        let keys = self.transpose(axis as i64, -1)?.sort_keys(descending)?.contiguous();
-        let mut runs = Runs::of_blocks(&keys)?;
-        while runs.size < runs.count {
-            runs = runs.merged()?;
-        }
-        Ok(runs.positions.transpose(axis as i64, -1)?.contiguous())
+    /// Returns the positions of the `k` first elements in order; a buffer of its own.
+    fn positions_in_order(&self, axis: usize, descending: bool, k: i64) -> Result<Tensor, Error> {
+        let keys = self.transpose(axis as i64, -1)?.sort_keys(descending)?;
+        let positions = first_positions(&keys, k)?;
+        Ok(positions.transpose(axis as i64, -1)?.contiguous())
     }
 
     /// Integers in the order of the elements, or in the reverse order: equal for equal elements, as
@@ -264,6 +270,85 @@ impl Tensor {
     }
 }
 
+/// Returns the positions (i32) of the `k` first keys along the last axis in ascending order; of
+/// equal keys, the earlier come before.
+fn first_positions(keys: &Tensor, k: i64) -> Result<Tensor, Error> {
+    if let Some(size) = chosen_block(keys, k) {
+        return first_in_chosen(keys, k, size);
+    }
+    let (axis, keys) = (keys.rank() - 1, keys.contiguous());
+    if keys.shape()[axis] <= COUNTED_MAX {
+        return first_counted(&keys, k);
+    }
+    let mut runs = Runs::of_blocks(&keys)?;
+    while runs.size < runs.count {
+        runs = runs.merged()?;
+    }
+    runs.positions.range(axis, 0, k)
+}
+
+/// Returns the size of the blocks of which those with the `k` first keys are chosen; `None` if
+/// sorting all keys takes less time.
+fn chosen_block(keys: &Tensor, k: i64) -> Option<i64> {
+    let (elements, count) = (keys.size_elements(), keys.shape()[keys.rank() - 1]);
+    let is_slow = CHOSEN_AXIS_MIN <= count && CHOSEN_COMPARISONS <= elements * count;
+    let is_few = 0 < k && k <= count / CHOSEN_RATIO;
+    // Padding adds half of the elements at most.
+    if !is_few || !(is_slow || COUNTED_MAX < count) || MAX_ELEMENTS / 2 < elements {
+        return None;
+    }
+    // There are about as many first keys as keys in the chosen blocks. If `k` is so small that
+    // these have a quarter of the keys at most, the first keys are few enough to be counted.
+    let balanced = (k * count).isqrt();
+    let blocks = if 4 * k <= COUNTED_MAX { balanced.min(COUNTED_MAX) } else { balanced };
+    Some(ceil_div(count, blocks))
+}
+
+/// Returns the positions of [`first_positions`]. They are in the `k` blocks whose first keys come
+/// first: before a key of another block come these `k`.
+fn first_in_chosen(keys: &Tensor, k: i64, size: i64) -> Result<Tensor, Error> {
+    let blocks = in_blocks(keys, size)?;
+    let first_keys = blocks.min(-1)?.contiguous();
+    // In the order of their positions, so that of equal keys the earlier come before.
+    let chosen = first_positions(&first_keys, k)?.sort(-1, false)?.contiguous();
+    let outer = &keys.shape()[..keys.rank() - 1];
+    let index = chosen.unsqueeze(-1)?.expand(&[outer, &[k, size]].concat())?;
+    let kept = blocks.gather(-2, &index)?.reshape(&[outer, &[k * size]].concat())?;
+    let found = first_positions(&kept.contiguous(), k)?.contiguous();
+    let block = chosen.gather(-1, &found.floordiv(size)?)?;
+    block.mul(size)?.add(&found.floormod(size)?)
+}
+
+/// Divides the last axis into blocks, along a new axis before it. Padding comes last: no key is
+/// larger, and of equal ones the earlier come before.
+fn in_blocks(keys: &Tensor, size: i64) -> Result<Tensor, Error> {
+    let (rank, count) = (keys.rank(), keys.shape()[keys.rank() - 1]);
+    let blocks = ceil_div(count, size);
+    let mut pads = vec![(0, 0); rank];
+    pads[rank - 1] = (0, blocks * size - count);
+    let largest = Scalar::from(keys.dtype().int_range().map_or(0, |range| range.1));
+    let shape = [&keys.shape()[..rank - 1], &[blocks, size]].concat();
+    Ok(keys.pad(&pads, largest)?.reshape(&shape)?.contiguous())
+}
+
+/// Returns [`first_positions`] of keys in a buffer: the number of keys that come before a key is
+/// its position.
+fn first_counted(keys: &Tensor, k: i64) -> Result<Tensor, Error> {
+    let size = keys.shape()[keys.rank() - 1];
+    let position = Tensor::arange(DType::I32, 0, 1, size)?;
+    let along = position.reshape(&[size, 1])?;
+    // Each key along the last axis but one meets each along the last.
+    let (key, each) = (keys.unsqueeze(-1)?, keys.unsqueeze(-2)?);
+    let is_earlier = position.cmplt(&along)?;
+    let is_less = |x: &Tensor, y: &Tensor| x.combined(Op::CmpLt, y);
+    let comes_before = is_earlier.where_(&is_less(&key, &each)?.not()?, &is_less(&each, &key)?)?;
+    let target = comes_before.sum(-1)?.contiguous();
+    // The inverse permutation: the position whose target this is.
+    let number = Tensor::arange(DType::I32, 0, 1, k)?.reshape(&[k, 1])?;
+    let is_target = target.unsqueeze(-2)?.combined(Op::CmpNe, &number)?.not()?;
+    is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?.sum(-1)
+}
+
 /// Sorted runs along the last axis.
 struct Runs {
     /// The keys, ascending within each run.
@@ -277,36 +362,18 @@ struct Runs {
 }
 
 impl Runs {
-    /// Sorts blocks of the last axis: the number of keys that come before a key is its position.
+    /// Sorts blocks of the last axis by counting.
     fn of_blocks(keys: &Tensor) -> Result<Runs, Error> {
-        let (rank, count) = (keys.rank(), keys.shape()[keys.rank() - 1]);
-        let size = if count <= COUNTED_MAX { count.max(1) } else { SORTED_BLOCK };
-        let blocks = ceil_div(count, size);
-        let outer = &keys.shape()[..rank - 1];
-        let shape = |inner: &[i64]| [outer, inner].concat();
-        // Padding comes last: no key is larger, and of equal ones the earlier come before.
-        let mut pads = vec![(0, 0); rank];
-        pads[rank - 1] = (0, blocks * size - count);
-        let largest = Scalar::from(keys.dtype().int_range().map_or(0, |range| range.1));
-        let padded = keys.pad(&pads, largest)?.reshape(&shape(&[blocks, size]))?.contiguous();
-        let position = Tensor::arange(DType::I32, 0, 1, size)?;
-        let along = position.reshape(&[size, 1])?;
-        // Each key of a block along the last axis but one meets each of its block along the last.
-        let (key, each) = (padded.unsqueeze(-1)?, padded.unsqueeze(-2)?);
-        let is_earlier = position.cmplt(&along)?;
-        let is_less = |x: &Tensor, y: &Tensor| x.combined(Op::CmpLt, y);
-        let comes_before =
-            is_earlier.where_(&is_less(&key, &each)?.not()?, &is_less(&each, &key)?)?;
-        let target = comes_before.sum(-1)?.contiguous();
-        // The inverse permutation: the position whose target this is.
-        let is_target = target.unsqueeze(-2)?.combined(Op::CmpNe, &along)?.not()?;
-        let found = is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?.sum(-1)?;
-        let start = Tensor::arange(DType::I32, 0, size, blocks)?.reshape(&[blocks, 1])?;
-        let positions = found.add(&start)?.reshape(&shape(&[blocks * size]))?;
-        let positions = positions.range(rank - 1, 0, count)?.contiguous();
-        let keys =
-            if size < count { keys.gather(-1, &positions)?.contiguous() } else { keys.clone() };
-        Ok(Runs { keys, positions, count, size })
+        let (axis, count) = (keys.rank() - 1, keys.shape()[keys.rank() - 1]);
+        let blocks = in_blocks(keys, SORTED_BLOCK)?;
+        let number = blocks.shape()[axis];
+        let start = Tensor::arange(DType::I32, 0, SORTED_BLOCK, number)?.reshape(&[number, 1])?;
+        let mut shape = keys.shape().to_vec();
+        shape[axis] = number * SORTED_BLOCK;
+        let positions = first_counted(&blocks, SORTED_BLOCK)?.add(&start)?.reshape(&shape)?;
+        let positions = positions.range(axis, 0, count)?.contiguous();
+        let keys = keys.gather(-1, &positions)?.contiguous();
+        Ok(Runs { keys, positions, count, size: SORTED_BLOCK })
     }
 
     /// Merges pairs of runs. Of equal keys, those of the first run come before.

@@ -117,7 +117,7 @@ impl Tensor {
     /// The first `size` positions (i32) at which this row of bools is true, and -1.
     fn first_true(&self, size: i64) -> Result<Tensor, Error> {
         let kept = size.min(self.size_elements());
-        let positions = self.argsort(0, true)?.shrink_to(&[kept])?.pad_to(&[size])?;
+        let positions = self.topk(kept, 0, true)?.1.pad_to(&[size])?;
         let count = self.count_nonzero(..)?;
         let dtype = if size <= i64::from(i32::MAX) { DType::I32 } else { DType::I64 };
         let is_there = Tensor::arange(dtype, 0, 1, size)?.cmplt(&count.cast(dtype)?)?;

@@ -302,6 +302,12 @@ impl Peer {
         self.ask(&request).and_then(|answer| outcome(&answer)).unwrap_or_else(|failure| failure)
     }
 
+    /// The version of the framework: that of its name, or else the one that it says.
+    fn version(&self) -> Option<&str> {
+        let (_, version) = row(&self.word)?;
+        version.or_else(|| version_in(&self.greeting.name))
+    }
+
     /// Returns whether it answers requests of this name.
     pub(crate) fn answers(&self, request: &str) -> bool {
         self.greeting.requests.iter().any(|known| known == request)
@@ -354,12 +360,13 @@ impl Backend for Peer {
         let missing_op = |names: &Vec<String>| {
             ops_of.clone().find(|name| !names.iter().any(|known| known == name))
         };
-        let types = program.typing().unwrap_or_default();
-        let mut dtypes_of = types.iter().map(|of| of.dtype.name());
-        let missing = ops.as_ref().and_then(missing_op).or_else(|| {
-            let names = dtypes.as_ref()?;
-            dtypes_of.find(|name| !names.iter().any(|known| known == name))
-        })?;
+        let missing_dtype = |names: &Vec<String>| {
+            let dtypes = gradiff_corpus::dtypes(program).unwrap_or_default();
+            let mut dtypes = dtypes.into_iter().map(DType::name);
+            dtypes.find(|name| !names.iter().any(|known| known == name))
+        };
+        let missing = ops.as_ref().and_then(missing_op);
+        let missing = missing.or_else(|| dtypes.as_ref().and_then(missing_dtype))?;
         Some(format!("it has no {missing}"))
     }
 
@@ -381,6 +388,21 @@ impl Backend for Peer {
         };
         programs.iter().map(run).collect()
     }
+}
+
+/// The version of the framework that a backend is, which is started if its name has none; `None` if
+/// it is no framework, is not available or says none.
+pub fn version_of(backend: &str) -> Option<String> {
+    let (name, _) = named(backend)?;
+    match row(name)? {
+        (_, Some(version)) => Some(version.to_string()),
+        (_, None) => Peer::open(name, Turn::ALWAYS).ok()?.version().map(str::to_string),
+    }
+}
+
+/// The version in the name that a framework gives itself, as in `torch.compile of 2.9.1`.
+fn version_in(name: &str) -> Option<&str> {
+    name.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The program as a script for the framework of a backend that is a peer; `None` for others.
@@ -505,6 +527,20 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frameworks_have_versions() {
+        for (name, version) in [
+            ("tinygrad 0.10.2 on CPU", Some("0.10.2")),
+            ("torch.compile of 2.9.1+cpu", Some("2.9.1+cpu")),
+            ("onnxruntime 1.20.1 with onnx 1.17.0", Some("1.20.1")),
+            ("an engine", None),
+        ] {
+            assert_eq!(version_in(name), version, "{name}");
+        }
+        assert_eq!(version_of("tinygrad-llvm@0.14.0:4").as_deref(), Some("0.14.0"));
+        assert_eq!(version_of("interp").or(version_of("exec:engine@1.0")), None);
+    }
 
     /// Linux takes no argument of 128 KiB or more.
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gradiff::graph;
 use gradiff_corpus::{
     Array, BinaryOp, DType, Literal, Method, Operand, Program, ReduceOp, Statement, TensorType,
-    UnaryOp, ValueId,
+    UnaryOp, ValueId, float_value,
 };
 use gradiff_oracle::{Element, Expected, Mismatch};
 
@@ -300,11 +300,10 @@ fn with_bits_of(expected: &Expected, value: &Array, kept: Kept) -> Array {
             Element::Exact(small) if is_flushed && is_subnormal(value.dtype, small) => {
                 *bits = small;
             }
-            Element::Ball { center, .. } if is_flushed => {
-                let small = nearest(value.dtype, center);
-                if is_subnormal(value.dtype, small) {
-                    *bits = small;
-                }
+            Element::Ball { center, radius, .. }
+                if is_flushed && has_subnormal(value.dtype, center, radius) =>
+            {
+                *bits = nearest(value.dtype, center);
             }
             _ => {}
         }
@@ -323,15 +322,27 @@ pub(crate) fn nearest(dtype: DType, number: f64) -> u64 {
     gradiff_eval::scalar::float(dtype, number).map_or(0, |number| number.bits())
 }
 
+/// Returns the bits of the smallest normal number of a float dtype.
+fn least_normal(dtype: DType) -> u64 {
+    match dtype {
+        DType::F16 => 1 << 10,
+        DType::BF16 => 1 << 7,
+        DType::F32 => 1 << 23,
+        _ => 1 << 52,
+    }
+}
+
 /// Returns whether the bits of a float are those of a number below the smallest normal one.
 fn is_subnormal(dtype: DType, bits: u64) -> bool {
-    let mantissa = match dtype {
-        DType::F16 => 10,
-        DType::BF16 => 7,
-        DType::F32 => 23,
-        _ => 52,
-    };
-    (1..1 << mantissa).contains(&(bits & !sign(dtype)))
+    (1..least_normal(dtype)).contains(&(bits & !sign(dtype)))
+}
+
+/// Returns whether the nearest float to the center of a ball is subnormal, or a number within the
+/// ball is below the smallest normal one although zero is not within.
+fn has_subnormal(dtype: DType, center: f64, radius: f64) -> bool {
+    let least = center.abs() - radius;
+    let is_below = least < float_value(dtype, least_normal(dtype));
+    is_subnormal(dtype, nearest(dtype, center)) || 0.0 < least && is_below
 }
 
 /// The bit of a float that is its sign.
@@ -357,6 +368,9 @@ impl Loss {
                 if self == Loss::SignOfZero && center.abs() <= radius =>
             {
                 return true;
+            }
+            Element::Ball { center, radius, .. } if self == Loss::Subnormal => {
+                return dtype.is_float() && has_subnormal(dtype, center, radius);
             }
             Element::Ball { center, .. } => nearest(dtype, center),
             Element::Zero => 0,
@@ -802,15 +816,17 @@ mod tests {
         }
     }
 
+    /// So they do if the number is the smallest normal one, and a result within its bound is not.
     #[test]
     fn zeros_take_the_place_of_computed_subnormal_numbers_of_each_type() {
-        for (dtype, number) in [
-            (DType::F16, "60000.0"),
-            (DType::BF16, "2.0e38"),
-            (DType::F32, "2.0e38"),
-            (DType::F64, "1.0e308"),
+        for (dtype, number, op) in [
+            (DType::F16, "60000.0", "recip"),
+            (DType::BF16, "2.0e38", "recip"),
+            (DType::F32, "2.0e38", "recip"),
+            (DType::F64, "1.0e308", "recip"),
+            (DType::F32, "-126.0", "exp2"),
         ] {
-            let text = format!("a = input {}[1] [{number}]\nb = recip a\noutput b\n", dtype.name());
+            let text = format!("a = input {}[1] [{number}]\nb = {op} a\noutput b\n", dtype.name());
             let Case::Program(program) = parse(&text).unwrap().case else { panic!("a program") };
             let expected = expectation(&program).unwrap();
             let array = Array { dtype, shape: vec![1], bits: vec![0] };

@@ -5,6 +5,7 @@
 //! derived without the oracle: by hand (`values.txt`), or exactly, in fractions (`bounds.txt`,
 //! printed by `canaries.py`). Knows the text form of programs; nothing of the engine.
 
+use std::hint::black_box;
 use std::sync::OnceLock;
 
 use gradiff_corpus::{Array, Case, DType, Program, parse};
@@ -48,6 +49,30 @@ pub fn check_canaries() -> Result<(), String> {
             .map_err(|problem| format!("the oracle fails on canary {}: {problem}", canary.name))?;
         canary.check(&|canary, outputs| accepts(canary, &expected, outputs))
     })
+}
+
+/// Checks that floating-point operations of this thread round to nearest and keep subnormal
+/// numbers: in another mode, which code of a backend may leave behind, the oracle is wrong.
+///
+/// # Errors
+/// Says which operation has another result.
+pub fn check_float_mode() -> Result<(), String> {
+    let tiny = black_box(f64::EPSILON / 8.0);
+    let (least, large) = (black_box(f64::from_bits(1)), black_box(2f64.powi(1000)));
+    let normal = black_box(f64::MIN_POSITIVE);
+    let rows = [
+        ("a sum is rounded up", 1.0 + tiny == 1.0),
+        ("a sum is rounded down", -1.0 - tiny == -1.0),
+        ("a difference is rounded toward zero", 1.0 - tiny == 1.0),
+        ("a subnormal result is zero", (normal / 2.0).to_bits() != 0),
+        ("a subnormal operand is taken for zero", (least * large).to_bits() != 0),
+    ];
+    match rows.iter().find(|(_, is_right)| !is_right) {
+        None => Ok(()),
+        Some((fault, _)) => Err(format!(
+            "{fault}: a backend has left the floating-point unit of this thread in another mode"
+        )),
+    }
 }
 
 /// Returns whether hunts and replays would accept the outputs.

@@ -5,5 +5,6 @@ pub(crate) mod agree;
 pub(crate) mod canary;
 pub(crate) mod coverage;
 pub(crate) mod expects;
+pub(crate) mod replaced;
 pub(crate) mod requested;
 pub(crate) mod strict;

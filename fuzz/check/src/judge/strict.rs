@@ -23,6 +23,9 @@ use gradiff_eval::Elements;
 
 use crate::models::stages;
 
+/// Part of the report of a product that is added without being rounded.
+pub(crate) const UNROUNDED: &str = "in strict mode a product is added without being rounded";
+
 /// Returns whether more than one result of a node is right.
 fn is_free(node: &UOp) -> bool {
     let is_function = matches!(node.op(), Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
@@ -40,11 +43,8 @@ pub(crate) fn check(tree: &UOp, kernel: &Linear) -> Result<(), String> {
     let is_contracted = |op, is_float| op == Op::MulAcc && is_float || op == Op::Wmma;
     let contracted = kernel.uops.iter().position(|uop| is_contracted(uop.op, uop.dtype.is_float()));
     contracted.map_or(Ok(()), |position| {
-        Err(format!(
-            "kernel {}, uop {position} ({}): in strict mode a product is added without being \
-             rounded",
-            kernel.name, kernel.uops[position].op
-        ))
+        let op = kernel.uops[position].op;
+        Err(format!("kernel {}, uop {position} ({op}): {UNROUNDED}", kernel.name))
     })
 }
 
@@ -78,11 +78,16 @@ fn without_free(output: &UOp) -> UOp {
 impl Reference {
     /// Evaluates the tensor graph; `None` if the engine refuses the program, which other checks
     /// report.
-    fn new(program: &Program) -> Option<Reference> {
+    pub(crate) fn new(program: &Program) -> Option<Reference> {
         let outputs = crate::catch(|| stages::graph(program)).and_then(|outputs| outputs).ok()?;
         let roots: Vec<UOp> = outputs.iter().map(|output| without_free(&output.uop())).collect();
         let values = crate::catch(|| gradiff_eval::graph::evaluate(&roots, &mut stages::contents));
         Some(Reference(values.and_then(|values| values).ok()?))
+    }
+
+    /// The elements of an output.
+    pub(crate) fn elements(&self, output: usize) -> &[Option<Constant>] {
+        self.0.get(output).map_or(&[], Vec::as_slice)
     }
 
     /// Describes the first element whose bits differ from the reference.

@@ -8,6 +8,9 @@
 pub(crate) mod simpler;
 mod sizes;
 
+use std::collections::HashSet;
+use std::fmt::Debug;
+
 use gradiff_corpus::{
     Arg, Arity, DType, Distribution, Fill, Index, Literal, Operand, Program, Statement, TensorType,
     ValueId,
@@ -43,8 +46,8 @@ pub fn reduce(
 
 /// Returns the last case that still fails on the way from `best` to simpler ones: the first of the
 /// candidates that is tried and fails is taken, until none does, `budget` calls are made, or
-/// `is_over`.
-fn smallest<T>(
+/// `is_over`. A candidate that did not fail is not tried again.
+fn smallest<T: Debug>(
     mut best: T,
     budget: usize,
     candidates: &dyn Fn(&T) -> Vec<T>,
@@ -53,12 +56,18 @@ fn smallest<T>(
     fails: &mut dyn FnMut(&T) -> bool,
 ) -> T {
     let mut left = budget;
+    // Most candidates of a case are candidates of the next one, too.
+    let mut passed = HashSet::new();
     'again: loop {
         if is_over() {
             return best;
         }
         for candidate in candidates(&best) {
             if !is_tried(&candidate, &best) {
+                continue;
+            }
+            let text = format!("{candidate:?}");
+            if passed.contains(&text) {
                 continue;
             }
             if left == 0 || is_over() {
@@ -69,6 +78,7 @@ fn smallest<T>(
                 best = candidate;
                 continue 'again;
             }
+            passed.insert(text);
         }
         return best;
     }
@@ -576,9 +586,10 @@ mod tests {
             ],
             outputs: vec![ValueId(5), ValueId(2)],
         };
-        let mut calls = 0;
+        let (mut calls, mut tried) = (0, HashSet::new());
         let small = reduce(&program, 10_000, &|| false, &mut |candidate| {
             calls += 1;
+            assert!(tried.insert(candidate.to_string()), "tried twice:\n{candidate}");
             candidate.statements.iter().any(|s| matches!(s, Statement::Flip { .. }))
         });
         assert_eq!(small.statements.len(), 2, "{small:?}");

@@ -8,7 +8,7 @@ pub mod snap;
 use gradiff_corpus::{Case, CaseFile, DType, Program, float_value, format_element};
 use gradiff_oracle::Element;
 
-use crate::judge::agree::expectation;
+use crate::judge::agree::{expectation, nearest};
 use crate::{Blame, Failure};
 
 /// The words of a description before the stage to blame.
@@ -71,7 +71,7 @@ impl Finding {
 
 /// The files of a finding, each as the ending of its name and its text: the case, and a Rust test
 /// or a script for the peer that is wrong. There is no Rust test if no engine of the library alone
-/// runs programs as the backend does.
+/// runs programs as the backend does, or no output shows the failure.
 pub fn files(finding: &Finding) -> Vec<(&'static str, String)> {
     let case = ("case", finding.case_text());
     match program_script(&finding.failure.backend, &finding.program) {
@@ -108,7 +108,8 @@ fn program_script(backend: &str, program: &Program) -> Option<Result<String, Str
     crate::backends::peer::script(backend, program, &elements.collect::<Vec<String>>())
 }
 
-/// The expectation of an element, in Python: a number, a pair of bounds, or `None`.
+/// The expectation of an element, in Python: a number, a pair of bounds, these and the text of a
+/// zero between them whose sign counts, or `None`.
 fn python_element(dtype: DType, element: &Element) -> String {
     match element {
         Element::Exact(bits) if dtype.is_float() => python_float(float_value(dtype, *bits)),
@@ -116,12 +117,42 @@ fn python_element(dtype: DType, element: &Element) -> String {
         Element::Exact(bits) => format_element(dtype, *bits),
         Element::Zero => "(0, 0)".to_string(),
         Element::Nan => python_float(f64::NAN),
-        Element::Ball { center, radius, .. } => {
-            let (low, high) = (center - radius, center + radius);
-            format!("({}, {})", python_float(low), python_float(high))
+        Element::Ball { zero_sign, .. } => {
+            let [low, high] = ends(dtype, element);
+            let zero = zero_sign.filter(|_| low <= 0.0 && 0.0 <= high);
+            let zero = zero.map_or("", |sign| if sign { ", \"-0.0\"" } else { ", \"0.0\"" });
+            format!("({}, {}{zero})", python_float(low), python_float(high))
         }
         Element::Unspecified(_) => "None".to_string(),
     }
+}
+
+/// The least and the greatest float that a ball admits.
+fn ends(dtype: DType, element: &Element) -> [f64; 2] {
+    let Element::Ball { center, radius, .. } = *element else { return [f64::NAN; 2] };
+    let sign = 1u64 << (8 * dtype.size_bytes() - 1);
+    // Floats in the order of their values have consecutive positions, zeros the same one.
+    let position = |bits: u64| match bits & sign {
+        0 => bits as i64,
+        _ => -((bits & !sign) as i64),
+    };
+    let bits = |position: i64| position.unsigned_abs() | if position < 0 { sign } else { 0 };
+    let is_within = |position: i64| {
+        let is_negative_zero = position == 0 && element.admits(dtype, sign);
+        is_negative_zero || element.admits(dtype, bits(position))
+    };
+    let inner = position(nearest(dtype, center));
+    if !is_within(inner) {
+        return [center - radius, center + radius];
+    }
+    [f64::NEG_INFINITY, f64::INFINITY].map(|end| {
+        let (mut inside, mut outside) = (inner, position(nearest(dtype, end)));
+        while 1 < inside.abs_diff(outside) {
+            let middle = inside.midpoint(outside);
+            *(if is_within(middle) { &mut inside } else { &mut outside }) = middle;
+        }
+        float_value(dtype, bits(inside))
+    })
 }
 
 fn python_bool(value: bool) -> &'static str {
@@ -149,6 +180,47 @@ pub fn stem(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::{Crate, Culprit, Kind, Stage};
+
+    #[test]
+    fn scripts_have_the_last_floats_of_a_ball() {
+        for dtype in [DType::F16, DType::BF16] {
+            for (center, radius) in
+                [(1.0, 0.01), (-3.3, 0.4), (1e-7, 1e-7), (0.0, 1e-6), (6e4, 1e4), (0.1, 1e-3)]
+            {
+                for zero_sign in [None, Some(true), Some(false)] {
+                    let element = Element::Ball { center, low: 0.0, radius, zero_sign };
+                    let admitted = (0..=0xffff).filter(|bits| element.admits(dtype, *bits));
+                    let values = admitted.map(|bits| float_value(dtype, bits));
+                    let values: Vec<f64> = values.collect();
+                    let least = values.iter().copied().reduce(f64::min);
+                    let greatest = values.iter().copied().reduce(f64::max);
+                    let expected = [least, greatest].map(|end| end.expect("an element"));
+                    assert_eq!(ends(dtype, &element), expected, "{} {element:?}", dtype.name());
+                }
+            }
+        }
+        // A sum that is rounded reaches a float that is not within the ball.
+        let (center, radius) = (0.954_366_014_129_732_7, 6e-17);
+        let element = Element::Ball { center, low: -1.2e-17, radius, zero_sign: None };
+        assert!(center - radius < center && !element.admits(DType::F64, center.to_bits() - 1));
+        assert_eq!(ends(DType::F64, &element), [center; 2]);
+    }
+
+    /// A product that is rounded to zero has a sign.
+    #[test]
+    fn scripts_have_the_signs_of_zeros() {
+        let least = f64::from(f32::from_bits(1));
+        for (center, radius, zero_sign, expected) in [
+            (-1e-60, 2e-45, Some(true), format!("({:?}, {least:?}, \"-0.0\")", -least)),
+            (1e-60, 2e-45, Some(false), format!("({:?}, {least:?}, \"0.0\")", -least)),
+            (1e-60, 2e-45, None, format!("({:?}, {least:?})", -least)),
+            (-1e-60, 1e-45, Some(true), "(0.0, 0.0, \"-0.0\")".to_string()),
+            (1.0, 1e-10, Some(true), "(1.0, 1.0)".to_string()),
+        ] {
+            let element = Element::Ball { center, low: 0.0, radius, zero_sign };
+            assert_eq!(python_element(DType::F32, &element), expected);
+        }
+    }
 
     #[test]
     fn stories_name_what_was_blamed() {

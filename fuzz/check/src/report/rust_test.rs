@@ -1,6 +1,7 @@
 //! Writes a finding as a Rust test: an engine with the options of the backend, the program as calls
 //! of `gradiff::Tensor`, and the elements that the oracle expects, exactly or within a bound.
 
+use gradiff::graph::Constant;
 use gradiff_corpus::{
     Arg, Args, Arity, BinaryOp, DType, Index, Literal, Method, Operand, Statement, TensorType,
     ValueId, fill,
@@ -10,10 +11,21 @@ use gradiff_oracle::{Element, Expected};
 use super::Finding;
 use crate::backends::{methods, translate};
 use crate::judge::agree::expectation;
+use crate::judge::{requested, strict};
+use crate::{Failure, Kind};
+
+/// Parts of the reports of failures that no output shows, since its elements are right.
+const NOT_SHOWN: [&str; 4] =
+    [requested::SAID, strict::UNROUNDED, "does not end", "an output changed after its launch"];
 
 /// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
-/// that the oracle expects. `None` if no engine runs programs as the backend does.
+/// that the oracle expects. `None` if no engine runs programs as the backend does, or the outputs
+/// do not show the failure.
 pub(super) fn rust_test(finding: &Finding) -> Option<String> {
+    let Failure { kind, detail, .. } = &finding.failure;
+    if *kind == Kind::Refused && NOT_SHOWN.iter().any(|part| detail.contains(part)) {
+        return None;
+    }
     let backend = finding.failure.backend.split(',').next().unwrap_or_default();
     let engine = crate::backends::engine::engine_text(backend)?;
     let mut text = format!(
@@ -38,7 +50,7 @@ pub(super) fn rust_test(finding: &Finding) -> Option<String> {
     let names: Vec<String> =
         finding.program.outputs.iter().map(|id| format!("&v{}", id.0)).collect();
     text += &format!("    run(&engine, &[{}])?;\n", names.join(", "));
-    // As the backend is judged: in strict mode a sum may have a single accumulator.
+    // As the backend is judged: in strict mode a sum may have a single accumulator, and has bits.
     let (is_strict, has_zero_signs) = crate::backends::engine::promises(backend)?;
     let in_order = || crate::catch(|| gradiff_oracle::evaluate_in_order(&finding.program).ok());
     let expected = match is_strict {
@@ -46,9 +58,14 @@ pub(super) fn rust_test(finding: &Finding) -> Option<String> {
         false => expectation(&finding.program).ok(),
     };
     let expected = expected.unwrap_or_default();
-    let comparisons = expected.iter().zip(&finding.program.outputs);
-    let comparisons: String =
-        comparisons.map(|(expected, id)| comparison(expected, id.0, has_zero_signs)).collect();
+    let reference = is_strict.then(|| strict::Reference::new(&finding.program)).flatten();
+    let comparisons = expected.iter().zip(&finding.program.outputs).enumerate();
+    let comparisons: String = comparisons
+        .map(|(output, (expected, id))| {
+            let bits = reference.as_ref().map_or(&[][..], |reference| reference.elements(output));
+            comparison(expected, bits, id.0, has_zero_signs)
+        })
+        .collect();
     let helper = if comparisons.contains(" = number(") { NUMBER } else { "" };
     Some(text + &comparisons + "    Ok(())\n}\n" + RUN + helper)
 }
@@ -74,14 +91,29 @@ fn number(tensor: &Tensor, bytes: &[u8], index: usize) -> f64 {
 }
 ";
 
+/// The element that strict mode gives, in place of several that the oracle allows.
+fn in_mode(element: Element, bits: Option<Constant>) -> Element {
+    match (element, bits) {
+        (Element::Exact(_), _) | (_, None) => element,
+        (_, Some(bits)) if bits.to_float().is_some_and(f64::is_nan) => Element::Nan,
+        (_, Some(bits)) => Element::Exact(bits.bits()),
+    }
+}
+
 /// Compares the elements of one output: bits, numbers within a bound, and NaN. Those that are
-/// unspecified become comments.
-fn comparison(expected: &Expected, value: u32, has_zero_signs: bool) -> String {
+/// unspecified become comments. `bits` has the elements that strict mode gives.
+fn comparison(
+    expected: &Expected,
+    bits: &[Option<Constant>],
+    value: u32,
+    has_zero_signs: bool,
+) -> String {
     let size = expected.dtype.size_bytes();
     let sign_bit = 1u64 << (8 * size - 1);
     let is_zero = |bits: u64| expected.dtype.is_float() && bits & !sign_bit == 0;
     let (mut exact, mut balls, mut nans) = (String::new(), String::new(), Vec::new());
     for (index, element) in expected.elements().enumerate() {
+        let element = in_mode(element, bits.get(index).copied().flatten());
         let words = element.describe(expected.dtype);
         let ball = |center: f64, low: f64, radius: f64, sign: Option<bool>| {
             format!("        ({index}, {center:?}, {low:?}, {radius:?}, {sign:?}), // {words}\n")
@@ -446,7 +478,7 @@ mod tests {
     use gradiff_corpus::Case;
 
     use super::*;
-    use crate::{BACKENDS, Failure, Kind};
+    use crate::BACKENDS;
 
     /// The Rust test of a mismatch of this program on this backend.
     fn of(text: &str, backend: &str) -> Option<String> {
@@ -456,6 +488,37 @@ mod tests {
         let (backend, detail) = (backend.to_string(), "element 0".to_string());
         let failure = Failure { backend, kind: Kind::Mismatch, detail };
         rust_test(&Finding { program, failure, blame: None, origin: String::new() })
+    }
+
+    #[test]
+    fn tests_of_strict_mode_have_its_bits() {
+        // 2^24 + 1 + 1 is 2^24 where it is added in order.
+        let program = "a = input f32[3] [16777216.0, 1.0, 1.0]\nb = sum a axes=[0]\n\
+                       c = exp2 a\nd = recip c\noutput b, d\n";
+        let text = of(program, "jit/strict").expect("a test");
+        assert!(text.contains("(0, 0x4b800000), // "), "{text}");
+        // Functions are as exact as the device has them.
+        assert!(text.contains(" within "), "{text}");
+        let text = of(program, "jit").expect("a test");
+        assert!(!text.contains("(0, 0x4b800000), // "), "{text}");
+    }
+
+    #[test]
+    fn failures_that_outputs_do_not_show_have_no_test() {
+        let of = |detail: &str| {
+            let text = "a = input i32[2] iota\noutput a\n";
+            let Ok(Case::Program(program)) = gradiff_corpus::parse(text).map(|file| file.case)
+            else {
+                panic!("{text}");
+            };
+            let (backend, detail) = ("interp".to_string(), detail.to_string());
+            let failure = Failure { backend, kind: Kind::Refused, detail };
+            rust_test(&Finding { program, failure, blame: None, origin: String::new() })
+        };
+        let lost = "a request for a buffer is lost: no kernel stores the 6 elements of f32";
+        assert_eq!(of(lost), None);
+        assert_eq!(of("rewriting kernel E_2 does not end"), None);
+        assert!(of("reshape [2] to [3]").is_some());
     }
 
     #[test]

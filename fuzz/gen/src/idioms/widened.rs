@@ -28,7 +28,8 @@ impl<C: Choices> Builder<'_, C> {
         let x = self.large(narrow, wide, &shape)?;
         let x = self.cast_to(x, wide)?;
         let op = self.choices.pick(&[Mul, Add, Sub]);
-        let result = match self.choices.below(4) {
+        let result = match self.choices.below(5) {
+            4 => x,
             0 => self.binary_of(op, x, x)?,
             1 => {
                 let y = self.large(narrow, wide, &shape)?;
@@ -42,7 +43,11 @@ impl<C: Choices> Builder<'_, C> {
             }
         };
         let value = self.choices.pick(&[2.0, 3.0, 8.0, 10.0, 127.0, 1_048_576.0]);
-        match self.choices.below(8) {
+        let amount = self.choices.pick(&[1.0, 7.0, 15.0, 16.0, 31.0, 32.0, 33.0, 40.0, 63.0]);
+        let is_amount = amount < 8.0 * wide.size_bytes() as f64;
+        match self.choices.below(11) {
+            8 | 9 if is_amount => self.binary_with(Shr, result, amount),
+            10 if is_amount => self.binary_with(Shl, result, amount),
             0 => self.binary_with(FloorDiv, result, value),
             1 => self.binary_with(FloorMod, result, value),
             2 => {

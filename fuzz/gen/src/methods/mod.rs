@@ -28,8 +28,8 @@ use crate::fact::Fact;
 use crate::programs::Builder;
 use crate::{Choices, Lane};
 
-/// Methods whose derivatives have cases: kinks, ties, zeros.
-const KINKED: [Method; 20] = [
+/// Methods whose derivatives have cases: kinks, ties, zeros, windows of several blocks.
+const KINKED: [Method; 21] = [
     Method::Abs,
     Method::Relu,
     Method::Relu6,
@@ -44,6 +44,7 @@ const KINKED: [Method; 20] = [
     Method::CopySign,
     Method::Fmod,
     Method::MaxPool2d,
+    Method::AvgPool2d,
     Method::Cummax,
     Method::Cummin,
     Method::Cumprod,
