@@ -135,6 +135,59 @@ fn kernels_do_not_depend_on_where_slices_begin() {
 }
 
 #[test]
+fn slices_beyond_limits_are_read_in_their_buffer() {
+    let engine = Engine::new("jit").unwrap();
+    let count = |engine: &Engine, tensor: Result<Tensor, Error>| {
+        realize(engine, &tensor.and_then(|tensor| tensor.sum(keepdim([0]))).unwrap()).0
+    };
+    // A copy of more than a MiB would take longer than it gains; an aligned slice is not copied.
+    let large = Tensor::from_slice(&[1 << 22], &vec![1i32; 1 << 22]).unwrap();
+    let slice = |first: i64| large.shrink(&[(first, first + (1 << 19))]);
+    assert_eq!([16, 160, 1600].map(|first| count(&engine, slice(first))), [1, 0, 0]);
+    assert_eq!([17, 161].map(|first| count(&engine, slice(first))), [1, 1]);
+    // Four arrays at most in a kernel: two slices, and a view of the buffer for the third.
+    let mut engine = Engine::new("jit").unwrap();
+    engine.schedule.arrays_max = 4;
+    let given = rows(32);
+    let sum = |first: i64| {
+        let [a, b, c] = [first, first + 8, first + 16].map(|row| given.get(row).unwrap());
+        a.add(b)?.add(c)
+    };
+    let (first, second) = (realize(&engine, &sum(0).unwrap()), realize(&engine, &sum(3).unwrap()));
+    assert_eq!((first.1[1], second.1[1]), (3 + 16 * 24, 3 + 16 * 33));
+    assert!(1 <= second.0, "the third slice begins somewhere else");
+}
+
+#[test]
+fn slices_below_other_nodes_are_replaced() {
+    for device in ["interp", "jit", "c"] {
+        let engine = Engine::new(device).unwrap();
+        let weights: Vec<f32> = (0..64).map(|number| number as f32).collect();
+        let weights = Tensor::from_slice(&[16, 4], &weights).unwrap();
+        let weights = weights.requires_grad_(true).unwrap();
+        for (number, row) in [2, 9, 15].into_iter().enumerate() {
+            // Above a parameter, below a detached node, and with a gradient.
+            let slice = weights.get(row).unwrap();
+            let loss = slice.square().unwrap().sum(keepdim([0])).unwrap();
+            let gradient = loss.gradient(&[&weights]).unwrap().remove(0);
+            let padded = weights.pad(&[(1, 0), (0, 0)], 0).unwrap().get(row + 1).unwrap();
+            let detached = slice.detach().add(padded).unwrap();
+            let before = engine.cached_kernel_count();
+            engine.realize(&[&loss, &detached]).unwrap();
+            let is_first = number == 0;
+            assert_eq!(is_first, before < engine.cached_kernel_count(), "{device} {row}");
+            let first = 4.0 * row as f32;
+            let squares: f32 = (0..4).map(|i| (first + i as f32).powi(2)).sum();
+            assert_eq!(loss.to_vec::<f32>().unwrap(), [squares]);
+            assert_eq!(detached.to_vec::<f32>().unwrap()[3], 2.0 * (first + 3.0));
+            let gradient = gradient.to_vec::<f32>().unwrap();
+            assert_eq!(gradient[4 * row as usize + 1], 2.0 * (first + 1.0));
+            assert_eq!(gradient.iter().filter(|number| **number != 0.0).count(), 4);
+        }
+    }
+}
+
+#[test]
 fn slices_are_as_the_buffer_is_when_they_are_computed() {
     for device in ["interp", "jit", "c"] {
         let engine = Engine::new(device).unwrap();

@@ -311,6 +311,21 @@ fn topk_is_the_beginning_of_a_sort() {
 }
 
 #[test]
+fn topk_of_few_sorts_no_whole_axis() {
+    let engine = Engine::new("null").unwrap();
+    let kernels = |shape: &[i64], k: i64, is_sorted: bool| {
+        let numbers = Tensor::zeros(DType::I32, shape).unwrap();
+        let positions = match is_sorted {
+            true => numbers.contiguous().argsort(-1, true).unwrap(),
+            false => numbers.contiguous().topk(k, -1, true).unwrap().1,
+        };
+        engine.plan(&[&positions]).unwrap().kernel_count()
+    };
+    let (few, sorted) = (kernels(&[1 << 20], 10, false), kernels(&[1 << 20], 10, true));
+    assert!(3 * few < sorted, "{few} kernels, {sorted} of a sort");
+}
+
+#[test]
 fn topk_of_long_axes_takes_all_dtypes() {
     let engine = Engine::new("jit").unwrap();
     let numbers: Vec<i64> = (0..600).map(|i| i * 7919 % 37 - 18).collect();

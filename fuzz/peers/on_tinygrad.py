@@ -24,7 +24,7 @@ VARIABLES = {
     "PYTHON": {"DEV": "PYTHON"} if NUMBERS >= [0, 11] else {"PYTHON": "1"},
 }[DEVICE]
 SPEC = importlib.util.find_spec("tinygrad")
-FOLDERS = SPEC.submodule_search_locations if SPEC else []
+FOLDERS = (SPEC.submodule_search_locations if SPEC else None) or []
 DEVICES = sorted(path.stem[len("ops_"):].upper() for folder in FOLDERS
                  for path in pathlib.Path(folder).glob("runtime/ops_*.py"))
 

@@ -284,6 +284,7 @@ pub fn load_state_dict_partial(
 
 /// Names that [`load_state_dict_partial`] has passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the tensors of these names were not loaded"]
 pub struct Unmatched {
     /// Names of tensors of the model for which there was none, in the order of declaration.
     pub missing: Vec<String>,

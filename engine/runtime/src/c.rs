@@ -41,7 +41,7 @@ const KERNELS_PER_FILE: usize = 64;
 /// initialiser that flushes the denormals of the thread that loads it. clang takes the flags
 /// against that as a return to its defaults, so they are before the others for floats.
 /// `-fno-math-errno` lets `sqrt` be an instruction; it changes `errno`, never a result.
-const FLAGS: [&str; 13] = [
+const FLAGS: [&str; 14] = [
     "-std=c99",
     "-shared",
     "-fPIC",
@@ -52,6 +52,7 @@ const FLAGS: [&str; 13] = [
     "-fno-associative-math",
     "-fno-reciprocal-math",
     "-fsigned-zeros",
+    "-fno-single-precision-constant",
     "-fwrapv",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -926,6 +927,19 @@ mod tests {
             let product = 1.5 * std::hint::black_box(denormal);
             assert_eq!(product.to_bits(), scaled, "{flags}: the thread flushes denormals");
         }
+        let text = "kernel E_1
+            0 define_global f64 [] data0 1
+            1 const i32 [] 0
+            2 const f64 [] 0.1
+            3 index f64 [0, 1]
+            4 store void [3, 2]";
+        let kernel = gradiff_graph::text::parse_linears(text).unwrap().remove(0);
+        let directory = tempfile::tempdir().unwrap();
+        let words = "cc -fsingle-precision-constant";
+        let compiler = compiler(directory.path(), Some(words)).unwrap();
+        let output = Memory::new(DType::F64, 1).unwrap();
+        compiler.compile_checked(&[&kernel]).unwrap()[0].run(&[&output]).unwrap();
+        assert_eq!(output.read().unwrap(), 0.1f64.to_le_bytes());
     }
 
     #[test]

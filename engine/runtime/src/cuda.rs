@@ -276,6 +276,10 @@ impl Device for Cuda {
         self.description.clone()
     }
 
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     fn target(&self) -> Target {
         let target = Target::of(if self.arch < 80 { "cuda-old" } else { "cuda" });
         Target { groups: target.groups.map(|limits| self.groups.at_most(limits)), ..target }

@@ -136,11 +136,9 @@ impl Data {
         dtype: DType,
         first: usize,
         size_elements: usize,
-        lifetime: Lifetime,
     ) -> Option<Data> {
         let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
-        let part = self.part_of_storage(dtype, offset_bytes, size_bytes, lifetime)?;
-        let (storage, offset_bytes) = part;
+        let (storage, offset_bytes) = self.part_of_storage(dtype, offset_bytes, size_bytes)?;
         let written = match &self.written {
             Written::Some(flags) => Written::Some(flags[first..][..size_elements].to_vec()),
             Written::None if size_elements != 0 => Written::None,
@@ -158,10 +156,9 @@ impl Data {
         dtype: DType,
         offset_bytes: usize,
         size_bytes: usize,
-        lifetime: Lifetime,
     ) -> Option<(Storage, usize)> {
         let start = self.offset_bytes + offset_bytes;
-        let is_large = lifetime.is_shared(self.storage.block().size_bytes(), size_bytes);
+        let is_large = is_worth_sharing(self.storage.block().size_bytes(), size_bytes);
         if !start.is_multiple_of(ALIGNMENT) || !is_large {
             let bytes = &self.bytes()[offset_bytes..][..size_bytes];
             let block = match self.is_any_written() {
@@ -176,6 +173,37 @@ impl Data {
         };
         self.storage = Storage::Shared(block.clone());
         Some((Storage::Shared(block), start))
+    }
+
+    /// Returns a part, from an element in range, of bytes that are current on the host and all
+    /// written: it shares the block however small it is, or is a copy if it is not aligned. `None`
+    /// if the block is not shared yet.
+    pub(crate) fn temporary_part(
+        &self,
+        dtype: DType,
+        first: usize,
+        size_elements: usize,
+    ) -> Result<Option<Data>, Error> {
+        let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
+        let start = self.offset_bytes + offset_bytes;
+        let (storage, offset_bytes) = match &self.storage {
+            _ if !start.is_multiple_of(ALIGNMENT) => {
+                let block = Block::copy_of(&self.bytes()[offset_bytes..][..size_bytes]);
+                (Storage::Own(block.ok_or_else(|| no_memory(dtype, size_bytes))?), 0)
+            }
+            Storage::Shared(block) => (Storage::Shared(block.clone()), start),
+            Storage::Own(_) => return Ok(None),
+        };
+        let written = Written::All;
+        Ok(Some(Data { storage, offset_bytes, size_bytes, written, remote: None }))
+    }
+
+    /// Makes the block one that parts can share.
+    pub(crate) fn share(&mut self) {
+        self.storage = match self.storage.take() {
+            Storage::Own(block) => Storage::Shared(Arc::new(block)),
+            shared => shared,
+        };
     }
 
     /// Returns the offset of the bytes in the host's block, and its size in bytes.
@@ -254,12 +282,11 @@ impl Data {
         &self,
         offset_bytes: usize,
         size_bytes: usize,
-        lifetime: Lifetime,
     ) -> Result<Option<RemoteCopy>, Error> {
         let is_current = |remote: &&RemoteCopy| remote.is_current && self.is_all_written();
         let Some(remote) = self.remote.as_ref().filter(is_current) else { return Ok(None) };
         let Some(buffer) = remote.buffer.part(offset_bytes, size_bytes)? else { return Ok(None) };
-        let mut part = match lifetime.is_shared(remote.block_bytes, size_bytes) {
+        let mut part = match is_worth_sharing(remote.block_bytes, size_bytes) {
             true => {
                 let sharers = remote.sharers.clone();
                 RemoteCopy { sharers, ..RemoteCopy::new(buffer, remote.block_bytes) }
@@ -376,21 +403,7 @@ pub(crate) const ALIGNMENT: usize = 64;
 /// copied instead.
 const MAX_SHARED_RATIO: usize = 4;
 
-/// The time for which a part is kept.
-#[derive(Clone, Copy)]
-pub(crate) enum Lifetime {
-    /// As long as a tensor: a small part does not keep the whole block.
-    Long,
-    /// For some kernels.
-    Short,
-}
-
-impl Lifetime {
-    /// Returns whether a part shares its block, if it is aligned.
-    fn is_shared(self, block_bytes: usize, part_bytes: usize) -> bool {
-        match self {
-            Lifetime::Long => block_bytes <= part_bytes.saturating_mul(MAX_SHARED_RATIO),
-            Lifetime::Short => true,
-        }
-    }
+/// Returns whether a part is large enough to share its block.
+pub(crate) fn is_worth_sharing(block_bytes: usize, part_bytes: usize) -> bool {
+    block_bytes <= part_bytes.saturating_mul(MAX_SHARED_RATIO)
 }

@@ -56,6 +56,11 @@ pub trait Device: Send + Sync {
     /// Kernels are lowered for it, and those beyond it are refused.
     fn target(&self) -> Target;
 
+    /// Returns whether kernels run in memory of the device, to which bytes of the host are copied.
+    fn has_memory(&self) -> bool {
+        false
+    }
+
     /// Returns whether [`unsupported`](Device::unsupported) is `None` for all kernels.
     fn supports_all(&self) -> bool {
         self.target().unsupported_types.is_empty()

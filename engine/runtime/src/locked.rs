@@ -59,7 +59,7 @@ impl<'a> Locked<'a> {
     ) -> Result<Locked<'a>, Error> {
         let mut used: SmallVec<[(&'a Memory, bool); 6]> = SmallVec::new();
         let refuse = |problem: String| Error::Arguments { kernel: signature.name.clone(), problem };
-        for Parameter { slot, dtype, size_elements, is_written } in &signature.parameters {
+        for Parameter { slot, dtype, size_elements, is_written, .. } in &signature.parameters {
             let memory = memories.get(*slot).ok_or_else(|| {
                 refuse(format!("there is no memory for data{slot}: {} were given", memories.len()))
             })?;

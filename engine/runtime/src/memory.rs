@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use gradiff_graph::{Buffer, DType};
 
 use crate::Error;
-use crate::data::{Data, Lifetime, NO_MEMORY, Written, no_memory, normalize_bools};
+use crate::data::{Data, NO_MEMORY, Written, no_memory, normalize_bools};
 
 /// Memory for elements of one dtype, aligned to 64 bytes.
 ///
@@ -52,7 +52,7 @@ impl Memory {
         }
         let mut data = self.lock_exclusive();
         data.sync_to_host(self.dtype)?;
-        self.part_on_host(&mut data, first, size_elements, Lifetime::Long)
+        self.part_on_host(&mut data, first, size_elements)
     }
 
     /// As [`Memory::part`], but returns `None` if the bytes would have to be copied to the host.
@@ -64,39 +64,12 @@ impl Memory {
         first: usize,
         size_elements: usize,
     ) -> Result<Option<Memory>, Error> {
-        self.located_part(first, size_elements, Lifetime::Long)
-    }
-
-    /// As [`Memory::part_in_place`], for a part that is dropped after a few kernels: an aligned one
-    /// shares the bytes however small it is.
-    ///
-    /// # Errors
-    /// As [`Memory::part`].
-    pub fn temporary_part(
-        &self,
-        first: usize,
-        size_elements: usize,
-    ) -> Result<Option<Memory>, Error> {
-        self.located_part(first, size_elements, Lifetime::Short)
-    }
-
-    fn located_part(
-        &self,
-        first: usize,
-        size_elements: usize,
-        lifetime: Lifetime,
-    ) -> Result<Option<Memory>, Error> {
         let dtype = self.dtype;
-        let end = first.checked_add(size_elements).filter(|end| *end <= self.size_elements);
-        if end.is_none() {
-            let why =
-                format!("a part from element {first} exceeds the {} elements", self.size_elements);
-            return Err(Error::Memory { dtype, size_elements, why });
-        }
+        self.check_range(first, size_elements)?;
         let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
         let mut data = self.lock_exclusive();
         if size_bytes != 0
-            && let Some(remote) = data.remote_part(offset_bytes, size_bytes, lifetime)?
+            && let Some(remote) = data.remote_part(offset_bytes, size_bytes)?
         {
             let part = Data::new(dtype, size_bytes, Written::All, Some(remote));
             let part = part.ok_or_else(|| no_memory(dtype, size_bytes))?;
@@ -104,8 +77,59 @@ impl Memory {
         }
         match data.is_host_stale() {
             true => Ok(None),
-            false => self.part_on_host(&mut data, first, size_elements, lifetime).map(Some),
+            false => self.part_on_host(&mut data, first, size_elements).map(Some),
         }
+    }
+
+    /// As [`Memory::part`], for a part that is dropped after a few kernels: an aligned one shares
+    /// the bytes however small it is. It does not wait for kernels that read this memory, but for
+    /// the first part. `on_device` is true for kernels of a device with memory of its own, which
+    /// take parts of the bytes that are there. `None` if these bytes, or those on the host, are not
+    /// current, or the part is empty.
+    ///
+    /// # Errors
+    /// As [`Memory::part`].
+    pub fn temporary_part(
+        &self,
+        first: usize,
+        size_elements: usize,
+        on_device: bool,
+    ) -> Result<Option<Memory>, Error> {
+        let dtype = self.dtype;
+        self.check_range(first, size_elements)?;
+        let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
+        loop {
+            let data = self.lock();
+            if size_bytes == 0 || !data.is_all_written() || data.is_host_stale() && !on_device {
+                return Ok(None);
+            }
+            let part = match on_device {
+                true => match data.remote_part(offset_bytes, size_bytes)? {
+                    Some(remote) => {
+                        let part = Data::new(dtype, size_bytes, Written::All, Some(remote));
+                        Some(part.ok_or_else(|| no_memory(dtype, size_bytes))?)
+                    }
+                    None => return Ok(None),
+                },
+                false => data.temporary_part(dtype, first, size_elements)?,
+            };
+            if let Some(part) = part {
+                return Ok(Some(Memory { dtype, size_elements, data: RwLock::new(part) }));
+            }
+            drop(data);
+            self.lock_exclusive().share();
+        }
+    }
+
+    /// Checks that a part is within the memory.
+    fn check_range(&self, first: usize, size_elements: usize) -> Result<(), Error> {
+        let end = first.checked_add(size_elements).filter(|end| *end <= self.size_elements);
+        if end.is_none() {
+            let why =
+                format!("a part from element {first} exceeds the {} elements", self.size_elements);
+            return Err(Error::Memory { dtype: self.dtype, size_elements, why });
+        }
+        Ok(())
     }
 
     /// A part whose bytes are on the host and in range.
@@ -114,10 +138,9 @@ impl Memory {
         data: &mut Data,
         first: usize,
         size_elements: usize,
-        lifetime: Lifetime,
     ) -> Result<Memory, Error> {
         let dtype = self.dtype;
-        let part = data.part(dtype, first, size_elements, lifetime);
+        let part = data.part(dtype, first, size_elements);
         let part = part.ok_or_else(|| no_memory(dtype, size_elements * dtype.size_bytes()))?;
         Ok(Memory { dtype, size_elements, data: RwLock::new(part) })
     }
@@ -312,6 +335,29 @@ mod tests {
         let words = Memory::from_bytes(DType::I32, &numbered(200).read().unwrap()).unwrap();
         let part = words.part(16, 30).unwrap();
         assert_eq!((start(&part), part.read().unwrap()[0]), (start(&words) + 64, 64));
+    }
+
+    #[test]
+    fn temporary_parts_share_bytes_if_aligned() {
+        let whole = numbered(200);
+        for (first, size, is_shared) in [(64, 1, true), (128, 72, true), (63, 3, false)] {
+            let part = whole.temporary_part(first, size, false).unwrap().unwrap();
+            assert_eq!(part.read().unwrap()[0], first as u8);
+            assert_eq!(
+                (start(&part) == start(&whole) + first, part.size_elements()),
+                (is_shared, size)
+            );
+        }
+        // A kernel that reads the memory is not waited for.
+        let guard = whole.lock();
+        let part = whole.temporary_part(64, 8, false).unwrap().unwrap();
+        drop(guard);
+        whole.write(&[1; 200]).unwrap();
+        assert_eq!(part.read().unwrap()[0], 64);
+        assert!(
+            Memory::new(DType::U8, 100).unwrap().temporary_part(64, 8, false).unwrap().is_none()
+        );
+        assert!(whole.temporary_part(199, 2, false).is_err());
     }
 
     #[test]

@@ -307,6 +307,10 @@ impl Device for OpenCl {
         self.description.clone()
     }
 
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     fn target(&self) -> Target {
         self.target
     }

@@ -193,6 +193,7 @@ mod tests {
                 slot,
                 dtype: DType::U8,
                 size_elements: size as i64,
+                is_read: slot != 0,
                 is_written: slot == 0,
             };
             let parameters = vec![parameter(0), parameter(1)];
@@ -278,6 +279,29 @@ mod tests {
     }
 
     #[test]
+    fn temporary_parts_are_of_the_bytes_that_a_device_has() {
+        let device = Fake::new(1);
+        let given = Memory::from_bytes(DType::U8, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+        // They are on the host: a part would be uploaded for each kernel.
+        assert!(given.temporary_part(4, 4, true).unwrap().is_none());
+        let output = Memory::new(DType::U8, 8).unwrap();
+        device.increment(&output, &given);
+        for _ in 0..3 {
+            let part = given.temporary_part(4, 4, true).unwrap().unwrap();
+            device.increment(&Memory::new(DType::U8, 4).unwrap(), &part);
+        }
+        assert_eq!(device.transfers(), (1, 0));
+        // Those that the device alone has are no parts for kernels on the host.
+        assert!(output.temporary_part(0, 4, false).unwrap().is_none());
+        assert!(output.temporary_part(3, 4, true).unwrap().is_none(), "not aligned");
+        assert!(output.temporary_part(0, 0, true).unwrap().is_none());
+        assert!(output.temporary_part(8, 1, true).is_err());
+        let part = output.temporary_part(4, 4, true).unwrap().unwrap();
+        output.write(&[9; 8]).unwrap();
+        assert_eq!(part.read().unwrap(), [5, 6, 7, 8]);
+    }
+
+    #[test]
     fn write_does_not_change_memories_that_share_bytes() {
         let device = Fake::new(1);
         let whole = memory_on(&device);
@@ -303,8 +327,9 @@ mod tests {
     #[test]
     fn part_of_memory_after_a_failed_launch_is_unwritten() {
         let (device, whole) = (Fake::new(1), Memory::new(DType::U8, 8).unwrap());
-        let (slot, dtype, size_elements, is_written) = (0, DType::U8, 8, true);
-        let parameters = vec![Parameter { slot, dtype, size_elements, is_written }];
+        let (slot, dtype, size_elements) = (0, DType::U8, 8);
+        let (is_read, is_written) = (false, true);
+        let parameters = vec![Parameter { slot, dtype, size_elements, is_read, is_written }];
         let signature = Signature { name: "E_8".into(), parameters };
         assert!(run_on(&device, &signature, &[&whole], |_| Err(refusal("launch"))).is_err());
         let part = whole.part_in_place(4, 4).unwrap().unwrap();

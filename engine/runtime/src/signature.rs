@@ -10,6 +10,7 @@ pub(crate) struct Parameter {
     pub(crate) slot: usize,
     pub(crate) dtype: DType,
     pub(crate) size_elements: i64,
+    pub(crate) is_read: bool,
     pub(crate) is_written: bool,
 }
 
@@ -35,6 +36,7 @@ impl Signature {
                 slot: global.slot,
                 dtype,
                 size_elements: global.size_elements,
+                is_read: false,
                 is_written: false,
             })
             .collect();
@@ -74,6 +76,7 @@ impl Signature {
                 };
                 let parameter = parameters.iter_mut().find(|p| p.slot == global.slot);
                 let parameter = parameter.ok_or_else(|| malformed(position, "no such slot"))?;
+                parameter.is_read |= uop.op != Op::Store;
                 parameter.is_written |= uop.op == Op::Store;
             }
         }

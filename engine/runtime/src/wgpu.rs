@@ -161,6 +161,10 @@ impl Device for Wgpu {
         self.name
     }
 
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     fn target(&self) -> Target {
         self.target
     }
@@ -234,7 +238,12 @@ impl Executable for Kernel {
             }
             let opened = &*self.opened;
             let work = &mut *opened.lock();
-            handles.iter().try_for_each(|handle| work.check(*handle))?;
+            let mut arrays = handles.iter().zip(&self.signature.parameters);
+            let is_lost = |(handle, parameter): (&usize, &Parameter)| match parameter.is_read {
+                true => work.check(*handle),
+                false => Ok(()),
+            };
+            arrays.try_for_each(is_lost)?;
             opened.checked("dispatch_workgroups", || self.record(work, handles))?;
             if LAUNCHES_MAX <= work.count { opened.submit(work) } else { Ok(()) }
         })
@@ -246,10 +255,14 @@ impl Kernel {
     fn record(&self, work: &mut Work, handles: &[usize]) {
         let arrays = handles.iter().zip(&self.signature.parameters);
         for (handle, parameter) in arrays.clone() {
-            let Slot { last_use, last_write, .. } = &work.buffers[*handle];
+            let Slot { last_use, last_write, loss, .. } = &mut work.buffers[*handle];
             last_use.store(work.number, Ordering::Relaxed);
             if parameter.is_written {
                 last_write.store(work.number, Ordering::Relaxed);
+            }
+            // A kernel that does not read an array computes its elements anew.
+            if !parameter.is_read {
+                *loss = None;
             }
         }
         let entry = |(binding, (handle, parameter)): (u32, (&usize, &Parameter))| {

@@ -2,7 +2,7 @@
 //! one bool as result, so tensors have methods alone.
 //!
 //! Operands are promoted as those of [`cmplt`](Tensor::cmplt): u64 beside a signed integer becomes
-//! f16, where numbers that are close to each other may be equal; cast the operands first.
+//! f16, where all numbers from 65,520 on are equal; cast the operands first.
 
 use crate::{Error, Operand, Tensor};
 

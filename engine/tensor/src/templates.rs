@@ -52,6 +52,22 @@ struct Entries {
     order: VecDeque<Key>,
 }
 
+/// Rebuilds the nodes of `order`, each of which comes after those that it is computed from, on the
+/// nodes that replace some of them, without markers of gradients: whether gradients flow makes no
+/// difference to a plan. Adds the new nodes to `replaced`.
+pub(crate) fn rebuild<'a>(order: &[&'a UOp], replaced: &mut FxHashMap<&'a UOp, UOp>) {
+    for node in order {
+        if replaced.contains_key(node) {
+            continue;
+        }
+        let new = match node.op() {
+            Op::Parameter | Op::Function | Op::Detach => replaced[&node.src()[0]].clone(),
+            _ => node.with_src(node.src().iter().map(|src| replaced[src].clone())),
+        };
+        replaced.insert(node, new);
+    }
+}
+
 impl Templates {
     /// Returns the template of a graph; `None` if the graph is too large to be kept.
     pub(crate) fn template(
@@ -72,25 +88,18 @@ impl Templates {
         let mut replaced: FxHashMap<&UOp, UOp> = FxHashMap::default();
         let mut buffers = FxHashMap::default();
         for node in &order {
-            let new = match node.arg() {
-                _ if **node == sink => continue,
-                Arg::Buffer(buffer) => {
-                    let (dtype, size) = (buffer.dtype(), buffer.size_elements());
-                    let placement = buffer.placement().cloned();
-                    let key = (buffers.len(), dtype, size, placement.clone());
-                    let numbered = entries.numbered.entry(key);
-                    let numbered = numbered.or_insert_with(|| Buffer::on(placement, dtype, size));
-                    buffers.insert(numbered.clone(), buffer.clone());
-                    UOp::new(Op::Buffer, node.dtype(), [], Arg::Buffer(numbered.clone()))
-                }
-                // Whether gradients flow makes no difference.
-                _ if matches!(node.op(), Op::Parameter | Op::Function | Op::Detach) => {
-                    replaced[&node.src()[0]].clone()
-                }
-                _ => node.with_src(node.src().iter().map(|src| replaced[src].clone())),
-            };
+            let Arg::Buffer(buffer) = node.arg() else { continue };
+            let (dtype, size) = (buffer.dtype(), buffer.size_elements());
+            let placement = buffer.placement().cloned();
+            let key = (buffers.len(), dtype, size, placement.clone());
+            let numbered = entries.numbered.entry(key);
+            let numbered = numbered.or_insert_with(|| Buffer::on(placement, dtype, size));
+            buffers.insert(numbered.clone(), buffer.clone());
+            let new = UOp::new(Op::Buffer, node.dtype(), [], Arg::Buffer(numbered.clone()));
             replaced.insert(node, new);
         }
+        let (_, below) = order.split_last().expect("the sink is the last node");
+        rebuild(below, &mut replaced);
         let nodes = nodes.iter().map(|node| replaced[node].clone()).collect();
         let key = Key { nodes, schedule, settings: settings.clone() };
         Some(Template { key, buffers })

@@ -16,7 +16,7 @@ const OTHERWISE: &str = "fails otherwise in";
 const NOT_JUDGED: &str = "not judged in";
 const WORDS: [&str; 4] = [FAILS, OTHERWISE, RIGHT, NOT_JUDGED];
 
-/// A version, and the word of these for its answer.
+/// A version, and the word of [`WORDS`] for its answer.
 type Listed = (String, &'static str);
 
 /// The answer of a version to a case.

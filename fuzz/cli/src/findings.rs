@@ -357,7 +357,8 @@ impl Findings {
             let Some((rest, failure)) = rest else { return Ok(true) };
             (small, blame) = match self.minimised(&rest, &failure, progress) {
                 Ok(Some(found)) => found,
-                Ok(None) => return Ok(true),
+                // The file of the program stays: this has failed, and does not fail again.
+                Ok(None) => return Ok(false),
                 Err(Failure::Interrupted) => {
                     return Ok(self.save(finding_of(rest, failure, None), false));
                 }
@@ -391,11 +392,17 @@ impl Findings {
         }
         let backends = self.backends_of(failure);
         let failures = self.client(&backends).judge(&rest)?.1;
-        let is_other = |found: &CheckFailure| {
-            let is_of_machine = found.kind == Kind::Environment || is_from_outside(found);
-            found.backend == failure.backend && !is_of_machine
+        let is_of_machine =
+            |found: &&CheckFailure| found.kind == Kind::Environment || is_from_outside(found);
+        if let Some(CheckFailure { backend, detail, .. }) = failures.iter().find(is_of_machine) {
+            return Err(Failure::Environment(format!("{backend}: {detail}")));
+        }
+        // Of several backends, it may be known of which it is without the operations.
+        let is_there = |found: &CheckFailure| {
+            found.backend == failure.backend
+                || failure.backend.split(',').any(|name| name == found.backend)
         };
-        Ok(failures.into_iter().find(is_other).map(|failure| (rest, failure)))
+        Ok(failures.into_iter().find(is_there).map(|failure| (rest, failure)))
     }
 
     /// The signature of a finding.
@@ -413,7 +420,8 @@ impl Findings {
         let signature = &Findings::signature(finding);
         let CheckFailure { kind, backend, .. } = &finding.failure;
         let (kind, case) = (kind.name(), &Case::Program(finding.program.clone()));
-        let version = self.versions.get(backend).map(String::as_str);
+        let version = backend.split(',').find_map(|name| self.versions.get(name));
+        let version = version.map(String::as_str);
         let failed = Failed { signature, kind, case, is_minimal, backend, version };
         known::count(&mut self.known, &failed)
     }
@@ -790,10 +798,12 @@ fn signature(
     backend: &str,
 ) -> String {
     // Of a worker that dies it may be known only that it is one of several.
-    let frameworks: BTreeSet<String> = backend.split(',').filter_map(known::framework_of).collect();
-    let kind = match frameworks.is_empty() {
+    let frameworks: BTreeSet<Option<String>> =
+        backend.split(',').map(known::framework_of).collect();
+    let names = frameworks.iter().map(|name| name.as_deref().unwrap_or("the engine"));
+    let kind = match frameworks.iter().all(Option::is_none) {
         true => kind.to_string(),
-        false => format!("{kind} on {}", Vec::from_iter(frameworks).join(",")),
+        false => format!("{kind} on {}", Vec::from_iter(names).join(",")),
     };
     if let Some((_, Some(rule))) = &blamed {
         return format!("{kind} {rule}");

@@ -9,9 +9,9 @@
 //!
 //! When standard input ends, so does the worker, with all processes that it started.
 //!
-//! The oracle judges its canaries before the first request and after each that runs many programs.
-//! After the others it checks the mode of the floating-point unit: a backend may leave it in one in
-//! which the oracle is wrong. Minimising takes thousands of these requests.
+//! The oracle judges its canaries before the first request, and after each that runs many programs
+//! or blames one. After the others it checks the mode of the floating-point unit: a backend may
+//! leave it in one in which the oracle is wrong. Minimising takes thousands of these requests.
 
 use std::io::Write;
 
@@ -72,6 +72,7 @@ pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Fai
             }
             // The name of a backend may have spaces.
             ["blame", hex, ..] => {
+                check = gradiff_check::check_canaries;
                 let backend = line.splitn(3, ' ').nth(2).ok_or_else(unknown)?;
                 blamed(&program(hex)?, backend, &mut begin)
             }

@@ -43,13 +43,16 @@ pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64) -> Result<Tensor, Er
     let is_wide = pairs.iter().any(|(_, gradient)| gradient.dtype() == DType::F64);
     let dtype = if is_wide { DType::F64 } else { DType::F32 };
     let mut sum = Tensor::scalar(dtype, 0)?;
-    let Some((first, _)) = pairs.first() else { return Ok(sum) };
+    // A device that has the dtype.
+    let wide = pairs.iter().find(|(_, gradient)| gradient.dtype() == dtype);
+    let Some((first, _)) = wide.or(pairs.first()) else { return Ok(sum) };
     let device = first.device()?;
     let mut values = Vec::with_capacity(pairs.len());
     for (_, gradient) in &pairs {
         // A buffer of its own: the norm and the product would each compute the gradient.
         let value = gradient.detach().contiguous();
-        sum = sum.add(value.cast(dtype)?.square()?.sum(..)?.to(device)?)?;
+        let squares = value.cast(value.dtype().accumulator())?.square()?;
+        sum = sum.add(squares.sum(..)?.to(device)?.cast(dtype)?)?;
         values.push(value);
     }
     let norm = sum.sqrt()?.contiguous();

@@ -69,8 +69,8 @@ pub trait Optimizer: State {
     }
 
     /// Does a [`step`](Optimizer::step), and computes these tensors in the same run, such as the
-    /// loss, whose model the gradients need anyway. They have the values from before the step, and
-    /// reading them costs nothing then.
+    /// loss, whose model the gradients need anyway. They have the values from before the step,
+    /// unless they are parameters, and reading them costs nothing then.
     ///
     /// ```
     /// # use gradiff_nn::optim::{Optimizer, SGD};
@@ -85,7 +85,8 @@ pub trait Optimizer: State {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     /// # Errors
-    /// As [`step`](Optimizer::step).
+    /// As [`step`](Optimizer::step), and if one of the tensors cannot be computed: the step is
+    /// scheduled then, and need not be repeated.
     fn step_with(&mut self, tensors: &[&Tensor]) -> Result<(), Error> {
         let updated = self.schedule_step()?;
         realize(&updated.iter().chain(tensors.iter().copied()).collect::<Vec<_>>())

@@ -337,7 +337,7 @@ fn first_counted(keys: &Tensor, k: i64) -> Result<Tensor, Error> {
     let size = keys.shape()[keys.rank() - 1];
     let position = Tensor::arange(DType::I32, 0, 1, size)?;
     let along = position.reshape(&[size, 1])?;
-    // Each key along the last axis but one meets each along the last.
+    // Each key along the last axis but one is compared with each along the last.
     let (key, each) = (keys.unsqueeze(-1)?, keys.unsqueeze(-2)?);
     let is_earlier = position.cmplt(&along)?;
     let is_less = |x: &Tensor, y: &Tensor| x.combined(Op::CmpLt, y);

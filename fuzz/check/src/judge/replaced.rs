@@ -9,8 +9,11 @@ use gradiff_oracle::{Element, Expected};
 
 use crate::judge::agree::{expectation, nearest};
 
+/// Maximum number of elements of a statement that becomes an input: they are written out.
+const ELEMENTS_MAX: usize = 4096;
+
 /// Returns the program with an input in place of each statement that `is_replaced` chooses and
-/// whose elements the oracle specifies. `None` if there is none, or the oracle refuses the program.
+/// whose elements the oracle specifies, unless these are too many. `None` if there is none, or the oracle refuses the program.
 pub fn with_values(program: &Program, is_replaced: &dyn Fn(&Statement) -> bool) -> Option<Program> {
     let types = program.typing().ok()?;
     let numbers: Vec<usize> =
@@ -21,8 +24,11 @@ pub fn with_values(program: &Program, is_replaced: &dyn Fn(&Statement) -> bool) 
     let mut replaced = program.clone();
     let mut is_changed = false;
     for (number, expected) in numbers.into_iter().zip(&expected) {
-        let Some(bits) = values(expected) else { continue };
         let (dtype, shape) = (types[number].dtype, types[number].shape.clone());
+        if ELEMENTS_MAX < types[number].count() {
+            continue;
+        }
+        let Some(bits) = values(expected) else { continue };
         replaced.statements[number] = Statement::Input { dtype, shape, fill: Fill::Explicit(bits) };
         is_changed = true;
     }
@@ -30,7 +36,7 @@ pub fn with_values(program: &Program, is_replaced: &dyn Fn(&Statement) -> bool) 
 }
 
 /// An element of each set that the oracle gives; `None` if one of them is unspecified.
-fn values(expected: &Expected) -> Option<Vec<u64>> {
+pub(crate) fn values(expected: &Expected) -> Option<Vec<u64>> {
     let value = |element| match element {
         Element::Exact(bits) => Some(bits),
         Element::Zero => Some(0),

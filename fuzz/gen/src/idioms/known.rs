@@ -16,7 +16,7 @@ const STARTS: [i64; 12] =
     [0, 0, 1, 0, -3, 120, 250, 2040, 32_760, 65_530, 16_777_210, 2_147_483_640];
 /// Values of constants: identities and absorbing elements of operations, and numbers that a
 /// conversion rounds.
-const FLOATS: [f64; 10] = [0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 0.5, 257.0, 0.1, -0.0];
+const FLOATS: [f64; 10] = [0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 0.5, 100.0, 0.1, -0.0];
 const INTS: [i128; 8] = [0, 1, -1, 0, 2, 255, 7, -128];
 /// The operations on integers and floats, and those on integers alone.
 const ARITHMETIC: [BinaryOp; 10] = [Sub, Add, Mul, Sub, Max, Min, CmpLt, CmpEq, CmpNe, Div];
@@ -57,7 +57,7 @@ impl<C: Choices> Builder<'_, C> {
         } else if dtype == DType::Bool {
             Literal::Bool(self.choices.one_in(2))
         } else if dtype.size_bytes() >= 4 && self.choices.one_in(2) {
-            let to = self.float()?;
+            let to = self.float().unwrap_or(DType::F32);
             let Statement::Input { fill: Fill::Explicit(bits), .. } =
                 edges::data(self.choices, &[dtype, to], vec![1]).0
             else {

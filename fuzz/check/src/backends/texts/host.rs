@@ -246,12 +246,12 @@ fn run(command: &mut Command) -> Result<(), Problem> {
     }
 }
 
-/// Returns whether a user, or the system for lack of memory or time, has killed the program:
-/// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM or SIGXCPU. Other signals are crashes.
+/// Returns whether a user, or the system for lack of memory, time or room, has killed the program:
+/// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM, SIGXCPU or SIGXFSZ. Other signals are crashes.
 #[cfg(unix)]
 fn is_killed(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
-    status.signal().is_some_and(|signal| matches!(signal, 1 | 2 | 3 | 9 | 15 | 24))
+    status.signal().is_some_and(|signal| matches!(signal, 1 | 2 | 3 | 9 | 15 | 24 | 25))
 }
 
 #[cfg(not(unix))]
