@@ -223,8 +223,8 @@ impl Engine {
     /// Computes `tensors`: plans, compiles and runs. The tensors are bound to their buffers only
     /// when these have the data, so that no other thread sees a tensor without data. A tensor that
     /// is a contiguous part of a buffer, such as some rows of a matrix, shares the buffer's memory
-    /// ([`Memory::part`]) and needs no kernel. Kernels that read a small part have it as a buffer of
-    /// its own, and do not depend on where it begins; those of a [`plan`](Engine::plan) do.
+    /// ([`Memory::part`]) and needs no kernel. Kernels that read a small part have it as a buffer
+    /// of its own, and do not depend on where it begins; those of a [`plan`](Engine::plan) do.
     /// # Errors
     /// Those of `plan`, `compile` and `run`; the tensors are unchanged then.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {

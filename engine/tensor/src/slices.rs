@@ -121,8 +121,8 @@ fn is_slice(node: &UOp) -> bool {
     elements <= buffer.size_elements() / MIN_BUFFER_RATIO
 }
 
-/// Returns a slice as a buffer of its own, if its elements are contiguous and either need no copy or
-/// one within the limits, of which it is then subtracted.
+/// Returns a slice as a buffer of its own, if its elements are contiguous and need no copy, or one
+/// within the limits; its size is subtracted from `left_bytes`.
 fn in_own_buffer(node: &UOp, on_device: bool, left_bytes: &mut i64) -> Result<Option<UOp>, Error> {
     let Some((buffer, start)) = gradiff_schedule::part_of(node) else { return Ok(None) };
     let shape = node.shape().expect("a node of tensor level has a shape");

@@ -13,7 +13,8 @@ use crate::judge::agree::{expectation, nearest};
 const ELEMENTS_MAX: usize = 4096;
 
 /// Returns the program with an input in place of each statement that `is_replaced` chooses and
-/// whose elements the oracle specifies, unless these are too many. `None` if there is none, or the oracle refuses the program.
+/// whose elements the oracle specifies, unless they are too many. `None` if there is none, or the
+/// oracle refuses the program.
 pub fn with_values(program: &Program, is_replaced: &dyn Fn(&Statement) -> bool) -> Option<Program> {
     let types = program.typing().ok()?;
     let numbers: Vec<usize> =
