@@ -19,6 +19,11 @@ use crate::models::linear::Uops;
 use crate::models::stages::Configuration;
 use crate::{Backend, Kept, Outcome};
 
+/// The report of a kernel that rewriting makes longer for ever, in part.
+pub(crate) const ENDLESS: &str = "does not end";
+/// The report of an output that changes after its launch, in part.
+pub(crate) const CHANGED: &str = "an output changed after its launch";
+
 /// Number of consecutive programs that take the same turn, so that they share a call of a
 /// compiler.
 const TURN_PROGRAMS: u64 = 8;
@@ -708,7 +713,7 @@ impl EngineBackend {
             plan.items.iter().try_for_each(check)?;
         }
         match plan.items.iter().find(|item| item.is_endless) {
-            Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name).into()),
+            Some(item) => Err(format!("rewriting kernel {} {ENDLESS}", item.linear.name).into()),
             None => Ok((plan, outputs)),
         }
     }
@@ -744,8 +749,7 @@ impl EngineBackend {
             return None;
         }
         let after = self.values(outputs);
-        (after.as_ref() != Ok(before))
-            .then(|| String::from("an output changed after its launch had returned"))
+        (after.as_ref() != Ok(before)).then(|| format!("{CHANGED} had returned"))
     }
 
     fn values(&self, outputs: &[Tensor]) -> Result<Vec<Array>, Refusal> {

@@ -57,15 +57,21 @@ pub fn check_canaries() -> Result<(), String> {
 /// # Errors
 /// Says which operation has another result.
 pub fn check_float_mode() -> Result<(), String> {
-    let tiny = black_box(f64::EPSILON / 8.0);
-    let (least, large) = (black_box(f64::from_bits(1)), black_box(2f64.powi(1000)));
-    let normal = black_box(f64::MIN_POSITIVE);
+    float_mode(&|x, y| black_box(x) + black_box(y), &|x, y| black_box(x) * black_box(y))
+}
+
+/// Returns the result of [`check_float_mode`] for this addition and multiplication.
+fn float_mode(
+    sum: &dyn Fn(f64, f64) -> f64,
+    product: &dyn Fn(f64, f64) -> f64,
+) -> Result<(), String> {
+    let (tiny, least, large) = (f64::EPSILON / 8.0, f64::from_bits(1), 2f64.powi(1000));
     let rows = [
-        ("a sum is rounded up", 1.0 + tiny == 1.0),
-        ("a sum is rounded down", -1.0 - tiny == -1.0),
-        ("a difference is rounded toward zero", 1.0 - tiny == 1.0),
-        ("a subnormal result is zero", (normal / 2.0).to_bits() != 0),
-        ("a subnormal operand is taken for zero", (least * large).to_bits() != 0),
+        ("a sum is rounded up", sum(1.0, tiny) == 1.0),
+        ("a sum is rounded down", sum(-1.0, -tiny) == -1.0),
+        ("a difference is rounded toward zero", sum(1.0, -tiny) == 1.0),
+        ("a subnormal result is zero", product(f64::MIN_POSITIVE, 0.5).to_bits() != 0),
+        ("a subnormal operand is taken for zero", product(least, large).to_bits() != 0),
     ];
     match rows.iter().find(|(_, is_right)| !is_right) {
         None => Ok(()),

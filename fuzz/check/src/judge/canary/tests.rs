@@ -313,42 +313,25 @@ fn no_canary_is_missing() {
     assert!(canaries().iter().all(is_complete), "each has right and wrong answers");
 }
 
-/// Calls `check` in a thread whose MXCSR register has these bits set as well.
-#[cfg(target_arch = "x86_64")]
-fn in_mode(bits: u32, check: fn() -> Result<(), String>) -> Result<(), String> {
-    let run = move || {
-        let mut mode = 0u32;
-        // SAFETY: the register belongs to this thread, which ends with the mode restored; the
-        // assembly reads and writes only `mode` and `changed`, which are in scope.
-        #[allow(unsafe_code)]
-        unsafe {
-            std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack));
-            let changed = mode | bits;
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const changed, options(nostack));
-        }
-        let found = check();
-        // SAFETY: as above.
-        #[allow(unsafe_code)]
-        unsafe {
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack));
-        }
-        found
-    };
-    std::thread::spawn(run).join().expect("the check does not panic")
-}
-
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn other_float_modes_are_detected() {
-    assert_eq!(in_mode(0, check_float_mode), Ok(()));
-    for (bits, fault) in [
-        (1 << 13, "rounded down"),
-        (1 << 14, "rounded up"),
-        (3 << 13, "rounded toward zero"),
-        (1 << 15, "a subnormal result"),
-        (1 << 6, "a subnormal operand"),
+    type Operation = fn(f64, f64) -> f64;
+    let (sum, product): (Operation, Operation) = (|x, y| x + y, |x, y| x * y);
+    // Sums of 1 or -1 and a number that is too small to change them.
+    let up: Operation = |x, y| if y < 0.0 { x } else { x.next_up() };
+    let down: Operation = |x, y| if y < 0.0 { x.next_down() } else { x };
+    let toward_zero: Operation = |x, y| if x * y < 0.0 { x.next_down() } else { x };
+    let flushed = |x: f64| if x.is_subnormal() { 0.0 } else { x };
+    assert_eq!(check_float_mode(), Ok(()));
+    assert_eq!(float_mode(&sum, &product), Ok(()));
+    for (found, fault) in [
+        (float_mode(&up, &product), "rounded up"),
+        (float_mode(&down, &product), "rounded down"),
+        (float_mode(&toward_zero, &product), "rounded toward zero"),
+        (float_mode(&sum, &|x, y| flushed(x * y)), "a subnormal result"),
+        (float_mode(&sum, &|x, y| flushed(x) * flushed(y)), "a subnormal operand"),
     ] {
-        let found = in_mode(bits, check_float_mode).unwrap_err();
-        assert!(found.contains(fault), "{bits:#x}: {found}");
+        let found = found.unwrap_err();
+        assert!(found.contains(fault), "{fault}: {found}");
     }
 }
