@@ -169,7 +169,8 @@ fn read(text: &str, module: &Module, is_module: &dyn Fn(&[&str]) -> bool) -> Fil
     while at < tokens.len() {
         let before = at.checked_sub(1).map_or("", |before| tokens[before]);
         match tokens[at..] {
-            ["use", ..] => {
+            // `use<..>` names what a type captures.
+            ["use", next, ..] if next != "<" => {
                 let mut found = Vec::new();
                 let rest = read_tree(&tokens[at + 1..], Vec::new(), &mut found);
                 let is_reexport = matches!(before, "pub" | ")");

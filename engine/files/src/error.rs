@@ -67,9 +67,10 @@ impl Problem {
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
         match error.kind() {
-            // Said by decoders of damaged data, which is no fault of the system.
+            // Said by decoders of damaged or unknown data, which is no fault of the system.
             io::ErrorKind::InvalidData
             | io::ErrorKind::InvalidInput
+            | io::ErrorKind::Unsupported
             | io::ErrorKind::UnexpectedEof => Problem::File(error.to_string()),
             _ => Problem::Io(error),
         }

@@ -188,16 +188,22 @@ pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
     Ok(Schedule { items: state.items, outputs: state.outputs })
 }
 
-/// Returns the graphs after each pass, by the name of the pass: of tensor level up to "realize",
-/// kernel trees after that.
+/// Runs the passes one by one and returns the graphs after each, by the name of the pass: of tensor
+/// level up to "realize", kernel trees after that. Ends after an error.
 ///
 /// # Errors
 /// As [`schedule`].
-pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, Vec<UOp>)>, Error> {
-    let mut state = State::new(outputs);
-    let stage = |pass: &Pass| {
-        (pass.run)(&mut state, options)?;
-        Ok((pass.name, (pass.result)(&state)))
-    };
-    PASSES.iter().map(stage).collect()
+pub fn stages(
+    outputs: &[UOp],
+    options: &Options,
+) -> impl Iterator<Item = Result<(&'static str, Vec<UOp>), Error>> {
+    let mut state = Some(State::new(outputs));
+    PASSES.iter().map_while(move |pass| {
+        let mut before = state.take()?;
+        Some((pass.run)(&mut before, options).map(|()| {
+            let result = (pass.result)(&before);
+            state = Some(before);
+            (pass.name, result)
+        }))
+    })
 }

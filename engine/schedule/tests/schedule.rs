@@ -80,7 +80,8 @@ fn check_values(name: &str, outputs: &[UOp]) -> usize {
             "{name}: values with {options:?}"
         );
     }
-    let stages = stages(outputs, &Options::default()).unwrap();
+    let options = Options::default();
+    let stages: Vec<_> = stages(outputs, &options).map(Result::unwrap).collect();
     assert!(stages.iter().map(|stage| stage.0).eq(PASSES.iter().map(|pass| pass.name)));
     for (stage, graphs) in &stages[..4] {
         let values: Vec<_> = graphs.iter().map(|graph| evaluate_graph(graph, &data)).collect();

@@ -36,6 +36,10 @@ struct Judged {
 /// Backends that hunts and replays alone run: each of their options is that of another row.
 const HUNTED: [&str; 1] = ["jit/fast"];
 
+/// A backend that compiles each tensor of a program alone, at a third of a second for any kernel:
+/// every so many programs run on it, and all of them nightly.
+const SAMPLED: (&str, usize) = ("opencl/session", 8);
+
 /// Runs the programs on every available backend but [`HUNTED`], on as many threads as there are
 /// cores. The backends of a device run one after the other, since they share its kernels, each
 /// batch a call of its compiler; those of device `text` share none.
@@ -56,15 +60,24 @@ fn on_all_backends(programs: &[&Program]) -> Vec<Judged> {
         }
         let is_there = |name: &&&str| present.iter().any(|backend| backend.name() == **name);
         let names = names.iter().filter(is_there).copied().collect();
-        let (tally, failures) = agree(programs, &present);
+        let (backend, every) = SAMPLED;
+        let (sampled, rest): (Vec<_>, Vec<_>) =
+            present.into_iter().partition(|present| present.name() == backend);
+        let (mut tally, mut failures) = agree(programs, &rest);
+        if !sampled.is_empty() {
+            let chosen: Vec<&Program> = programs.iter().copied().step_by(every).collect();
+            let (more, found) = agree(&chosen, &sampled);
+            tally.add(&more);
+            failures.extend(found.into_iter().map(|(at, failure)| (at * every, failure)));
+        }
         Judged { names, tally, failures }
     };
     groups.par_iter().with_max_len(1).map(|(_, names)| judged(names)).collect()
 }
 
-#[test]
-fn every_program_is_right_on_every_backend() {
-    let files = embedded().iter().map(|(stem, text)| (stem, parse(text).expect("a case parses")));
+/// The programs of the corpus, by the names of their files.
+fn programs() -> Vec<(&'static str, Program)> {
+    let files = embedded().iter().map(|(stem, text)| (*stem, parse(text).expect("a case parses")));
     let programs: Vec<_> = files
         .filter_map(|(stem, file)| match file.case {
             Case::Program(program) => Some((stem, program)),
@@ -72,6 +85,33 @@ fn every_program_is_right_on_every_backend() {
         })
         .collect();
     assert!(programs.len() > 40, "the corpus has programs");
+    programs
+}
+
+/// Fails if there are failures, with the names of their files.
+fn assert_none(failures: Vec<(usize, Failure)>, programs: &[(&str, Program)]) {
+    let failures: Vec<String> = failures
+        .into_iter()
+        .map(|(at, f)| {
+            format!("{}: {} on {}: {}", programs[at].0, f.kind.name(), f.backend, f.detail)
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+#[ignore = "takes minutes; .ci/nightly runs it"]
+fn every_program_is_right_on_the_sampled_backend() {
+    let opened = backends(&[SAMPLED.0.to_string()]).map_err(|error| error.message);
+    let Some(present) = or_skip(of_backend(SAMPLED.0), opened) else { return };
+    let programs = programs();
+    let (_, failures) = agree(&programs.iter().map(|(_, p)| p).collect::<Vec<_>>(), &present);
+    assert_none(failures, &programs);
+}
+
+#[test]
+fn every_program_is_right_on_every_backend() {
+    let programs = programs();
     let without_stems: Vec<_> = programs.iter().map(|(_, program)| program).collect();
     let (mut names, mut tally, mut failures) = (Vec::new(), Tally::default(), Vec::new());
     for judged in on_all_backends(&without_stems) {
@@ -97,11 +137,5 @@ fn every_program_is_right_on_every_backend() {
     }
     assert!(!tally.skipped.is_empty());
     assert!(tally.checked_elements > 1_000, "{}", tally.checked_elements);
-    let failures: Vec<String> = failures
-        .into_iter()
-        .map(|(at, f)| {
-            format!("{}: {} on {}: {}", programs[at].0, f.kind.name(), f.backend, f.detail)
-        })
-        .collect();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_none(failures, &programs);
 }

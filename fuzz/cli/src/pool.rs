@@ -1,6 +1,7 @@
 //! The parent's side of a worker: sends requests and waits for answers; when the child dies or
 //! hangs, reports it and starts another.
 
+use std::cell::OnceCell;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -528,8 +529,9 @@ impl Client {
 struct Clock {
     worker: u32,
     start: Instant,
-    /// Processor time of the worker before the request; `None` where the system does not give it.
-    before: Option<Duration>,
+    /// Processor time of the worker at the first pause, so that short requests need not read it;
+    /// `None` where the system does not give it.
+    before: OnceCell<Option<Duration>>,
     cpu: Duration,
     wall: Duration,
     /// Wall time before which the processor time cannot be spent.
@@ -540,8 +542,8 @@ impl Clock {
     fn start(worker: u32, cpu_seconds: u64, wall_seconds: u64) -> Clock {
         let [cpu, wall] = [cpu_seconds, wall_seconds].map(Duration::from_secs);
         let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        let (before, earliest) = (cpu::of_tree(worker), cpu / cores);
-        Clock { worker, start: Instant::now(), before, cpu, wall, earliest }
+        let earliest = cpu / cores;
+        Clock { worker, start: Instant::now(), before: OnceCell::new(), cpu, wall, earliest }
     }
 
     fn elapsed(&self) -> Duration {
@@ -551,11 +553,12 @@ impl Clock {
     /// Returns the limit that the worker has exceeded. Where there is no processor time, wall time
     /// counts instead.
     fn exceeded(&self) -> Option<Limit> {
+        let before = *self.before.get_or_init(|| cpu::of_tree(self.worker));
         let elapsed = self.elapsed();
         if elapsed < self.earliest.min(self.wall) {
             return None;
         }
-        let now = self.before.and_then(|before| Some((before, cpu::of_tree(self.worker)?)));
+        let now = before.and_then(|before| Some((before, cpu::of_tree(self.worker)?)));
         let taken = now.map_or(elapsed, |(before, now)| now.saturating_sub(before));
         match (taken >= self.cpu, elapsed >= self.wall) {
             (true, _) => Some(Limit::Cpu),

@@ -17,7 +17,7 @@ use crate::Outcome;
 use crate::backends::engine::array;
 use crate::backends::refusal::Refusal;
 use crate::backends::translate;
-use crate::checks::calls::check_calls;
+use crate::checks::calls::{check_calls, check_device};
 use crate::checks::kernels::check_kernels;
 use crate::checks::parts::Part;
 use crate::random::xorshift;
@@ -51,8 +51,10 @@ const PART_BYTES_MAX: usize = 4096;
 
 /// Number of API calls, legal and illegal, along with each program.
 const CALLS: u64 = 1;
-/// Number of drawn kernels along with each program, on devices without a compiler.
-const KERNELS: u64 = 1;
+/// On devices without a compiler, one program in this many comes with drawn kernels.
+const KERNELS_ONE_IN: u64 = 2;
+/// On a device with memory of its own, one program in this many comes with parts of memories.
+const PARTS_ONE_IN: u64 = 4;
 /// On device `c`, one program in this many comes with kernels that a compiler's flags decide.
 const COMPILED_ONE_IN: u64 = 8;
 
@@ -134,17 +136,29 @@ impl Session {
         results.into_iter().map(|(_, result)| values(last(result))).collect()
     }
 
+    /// Returns whether the device has memory of its own.
+    fn has_memory(&self) -> bool {
+        self.engines.iter().any(|engine| engine.device.has_memory())
+    }
+
     /// Computes a program, maybe twice: the second time its kernels are in the cache.
     fn first(&self, program: &Program) -> Result<Results, Refusal> {
         let mut choices = Choices::of(program);
         check_calls(choices.0, CALLS)?;
+        // The lowest bit is set.
+        let is_turn = |of: u64| (choices.0 >> 1).is_multiple_of(of);
+        if self.has_memory() && is_turn(PARTS_ONE_IN) {
+            check_device(&self.device, choices.0)?;
+        }
         match self.direct {
-            Some(device) => drop(check_kernels(device, choices.0, KERNELS)?),
-            // Without longer kernels, which a compiler may take long for. The lowest bit is set.
-            None if self.device == "c" && (choices.0 >> 1).is_multiple_of(COMPILED_ONE_IN) => {
+            Some(device) if is_turn(KERNELS_ONE_IN) => {
+                check_kernels(device, choices.0, 1)?;
+            }
+            // Without longer kernels, which a compiler may take long for.
+            None if self.device == "c" && is_turn(COMPILED_ONE_IN) => {
                 check_kernels(&self.device, choices.0, 0)?;
             }
-            None => {}
+            _ => {}
         }
         if choices.below(3) == 0 {
             self.computed(program, &mut choices)?;

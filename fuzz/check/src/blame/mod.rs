@@ -141,8 +141,9 @@ fn in_graph(
     }
     began(Stage::Schedule, Crate::Schedule);
     let passes = crate::catch(|| {
-        gradiff::schedule::stages(&graph()?, &configuration.schedule)
-            .map_err(|error| error.to_string())
+        let graph = graph()?;
+        let stages = gradiff::schedule::stages(&graph, &configuration.schedule);
+        stages.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())
     });
     let passes = match passes.and_then(|passes| passes) {
         Ok(passes) => passes,
@@ -514,7 +515,8 @@ fn outside_runs(detail: &str) -> Option<(Stage, Crate)> {
     if detail.contains(crate::models::linear::NO_TEXT) {
         return Some((Stage::Render, Crate::Render));
     }
-    if detail.contains(crate::checks::kernels::SAID) {
+    let drawn = [crate::checks::kernels::SAID, crate::checks::points::SAID];
+    if drawn.into_iter().any(|said| detail.contains(said)) {
         return Some((Stage::Drawn, crate::checks::kernels::crate_of_kernels(detail)));
     }
     detail.contains(crate::checks::listing::PREFIX).then_some((Stage::Text, Crate::Graph))

@@ -14,6 +14,7 @@ mod devices;
 mod files;
 mod folds;
 mod gradients;
+mod indexing;
 mod intervals;
 mod limits;
 mod memories;
@@ -21,12 +22,15 @@ mod modules;
 mod nodes;
 mod optimisers;
 mod options;
+mod orders;
+mod pools;
 mod random;
 mod repeated;
 mod rows;
 mod rules;
 mod selections;
 mod sizes;
+mod slices;
 mod statistics;
 mod stores;
 mod threads;
@@ -57,6 +61,24 @@ pub(crate) const SAID: &str = "call of the API";
 const RUNTIME_ROWS: [&str; 5] =
     ["memories", "launches", "launched often", "long launches", "entries on disk"];
 
+/// Name of the check of parts on a device with memory of its own.
+const PARTS: &str = "parts on devices";
+
+/// Rows that check layers, optimisers and schedules.
+const NN_ROWS: [&str; 11] = [
+    "layers",
+    "convolutions",
+    "norms",
+    "cells",
+    "state dicts",
+    "new layers",
+    "refusals of layers",
+    "optimisers",
+    "clipped gradients",
+    "refusals of optimisers",
+    "schedules",
+];
+
 /// Prefix of the crate in which a graph's meaning changes.
 const OF_ENGINE: &str = "(engine/";
 
@@ -72,6 +94,7 @@ pub fn crate_of_calls(problem: &str) -> Crate {
     }
     match () {
         () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => Crate::Runtime,
+        () if is_from(PARTS) => Crate::Runtime,
         // A memory of another size, in place of a result: the caller is wrong unless memories are.
         () if problem.contains("Runtime(Memory") && check_runtime().is_ok() => Crate::Tensor,
         // Any other error of the runtime.
@@ -87,8 +110,13 @@ pub fn crate_of_calls(problem: &str) -> Crate {
         {
             Crate::Graph
         }
-        () if is_from("files") => Crate::Files,
-        () if ["layers", "optimisers", "schedules"].into_iter().any(is_from) => Crate::Nn,
+        () if ["files", "blocks of GGUF", "checkpoints", "files that are refused"]
+            .into_iter()
+            .any(is_from) =>
+        {
+            Crate::Files
+        }
+        () if NN_ROWS.into_iter().any(is_from) => Crate::Nn,
         () => Crate::Tensor,
     }
 }
@@ -227,6 +255,23 @@ pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
         let seed = seed.wrapping_add(number);
         let checked = check_call(&mut Draw::new(seed));
         checked.map_err(|problem| format!("{SAID}, (check_calls({seed}, 1)), {problem}"))?;
+    }
+    Ok(())
+}
+
+/// Checks calls that follow from the seed on a device with memory of its own.
+///
+/// # Errors
+/// The first whose answer is wrong.
+pub(crate) fn check_device(device: &str, seed: u64) -> Result<(), String> {
+    type OnDevice = fn(&str, &mut Draw) -> Result<(), String>;
+    let checks: [(&str, OnDevice); 2] =
+        [(PARTS, memories::parts_on), ("slices on devices", slices::slices_on)];
+    for (name, check) in checks {
+        let checked = crate::catch(|| check(device, &mut Draw::new(seed)));
+        checked.and_then(|checked| checked).map_err(|problem| {
+            format!("{SAID}, (check_device({device:?}, {seed})), {name}: {problem}")
+        })?;
     }
     Ok(())
 }

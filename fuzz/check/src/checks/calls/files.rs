@@ -1,20 +1,29 @@
 //! Files of tensors. Those that are written here, byte by byte after the definitions of the
-//! formats, are read; those that are saved are read here, after the same definitions.
+//! formats, are read, or refused if they are wrong; those that are saved are read here, after the
+//! same definitions.
 
+mod blocks;
+mod checkpoints;
+mod gguf;
+mod pickles;
+mod refused;
+mod saves;
 mod written;
+mod zips;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use gradiff::files::{
     Error, GgufValue, load_gguf, load_npy, load_npz, load_safetensors, load_safetensors_metadata,
-    load_torch, save_npy, save_npz, save_safetensors,
+    load_torch,
 };
 use gradiff::{DType, Tensor};
 
 use super::Draw;
 use super::values::dtypes;
-use written::{crc, drawn_arrays, gguf, npy, npy_text, npz, safetensors, torch};
+use gguf::{check_accessors, gguf};
+use written::{RANK_MAX, npy, npz, safetensors, torch};
 
 /// A file that is saved is synchronised with the disk, so only one call in this many saves one.
 const SAVES_ONE_IN: usize = 4;
@@ -96,6 +105,26 @@ impl Array {
         Array { dtype, shape, bytes: drawn_bytes(draw, dtype, count) }
     }
 
+    /// The array, at times with further axes of size 1, up to as many as there may be.
+    fn with_axes(mut self, draw: &mut Draw) -> Array {
+        let rank = if draw.one_in(10) { draw.pick(&[4, 7, RANK_MAX]) } else { 0 };
+        while self.shape.len() < rank {
+            let axis = draw.below(self.shape.len() + 1);
+            self.shape.insert(axis, 1);
+        }
+        self
+    }
+
+    /// The array as a file may have it: in place of true, any byte but 0.
+    fn stored(&self, draw: &mut Draw) -> Array {
+        let mut stored = self.clone();
+        if self.dtype == DType::Bool && draw.one_in(2) {
+            let set = stored.bytes.iter_mut().filter(|byte| **byte == 1);
+            set.for_each(|byte| *byte = 1 + draw.below(255) as u8);
+        }
+        stored
+    }
+
     /// Reads a tensor.
     fn read(tensor: &Tensor) -> Result<Array, String> {
         let bytes = tensor.to_bytes().map_err(|error| error.to_string())?;
@@ -130,6 +159,14 @@ fn drawn_bytes(draw: &mut Draw, dtype: DType, count: usize) -> Vec<u8> {
     (0..count * dtype.size_bytes()).map(|_| draw.below(bound) as u8).collect()
 }
 
+/// The items in any order.
+fn shuffled<T>(draw: &mut Draw, mut items: Vec<T>) -> Vec<T> {
+    for last in (1..items.len()).rev() {
+        items.swap(last, draw.below(last + 1));
+    }
+    items
+}
+
 /// Reverses the bytes of each element.
 fn swap(bytes: &mut [u8], dtype: DType) {
     bytes.chunks_exact_mut(dtype.size_bytes()).for_each(<[u8]>::reverse);
@@ -151,7 +188,7 @@ pub(super) fn round_trips(draw: &mut Draw) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let path = folder.path().join("tensors");
     if draw.one_in(SAVES_ONE_IN) {
-        return saved(draw, &path);
+        return saves::saved(draw, folder.path());
     }
     let format = draw.pick(&FORMATS);
     let mut written = match format {
@@ -172,6 +209,30 @@ pub(super) fn round_trips(draw: &mut Draw) -> Result<(), String> {
         drop(loaded(format, &path));
     }
     Ok(())
+}
+
+/// Draws a file of GGUF that has a tensor of each quantised type, and reads it.
+pub(super) fn quantised(draw: &mut Draw) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let path = folder.path().join("tensors");
+    let written = blocks::file(draw);
+    std::fs::write(&path, &written.bytes).map_err(|error| error.to_string())?;
+    agrees(Format::Gguf, &path, &written)
+}
+
+/// Draws a checkpoint of PyTorch whose tensors share storages, and reads it.
+pub(super) fn checkpoints(draw: &mut Draw) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    checkpoints::check(draw, &folder.path().join("tensors"))
+}
+
+/// Reads files that must be refused; at times saves tensors that must not be saved.
+pub(super) fn refusals(draw: &mut Draw) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    match draw.one_in(6) {
+        true => saves::refused(folder.path()),
+        false => refused::check(draw, folder.path()),
+    }
 }
 
 /// Reads the tensors of a file; the single one of `.npy` has no name.
@@ -207,147 +268,28 @@ fn agrees(format: Format, path: &Path, written: &Written) -> Result<(), String> 
         if values != written.values {
             return Err(format!("its metadata is {values:?}, not {:?}", written.values));
         }
+        values.values().try_for_each(check_accessors)?;
     }
     Ok(())
 }
 
-/// Draws tensors, of which some are not computed yet, saves them and reads the file.
-fn saved(draw: &mut Draw, path: &Path) -> Result<(), String> {
-    let format = draw.pick(&[Format::Npy, Format::Npz, Format::Safetensors]);
-    let dtypes = if format == Format::Safetensors { dtypes() } else { numpy_dtypes() };
-    let mut arrays = drawn_arrays(draw, &dtypes);
-    let mut tensors = BTreeMap::new();
-    for (name, array) in &mut arrays {
-        tensors.insert(name.clone(), tensor(draw, array).map_err(|error| error.to_string())?);
-    }
-    let texts = BTreeMap::from([("format".to_string(), "pt \"2\"".to_string())]);
-    let texts = Some(texts).filter(|_| draw.one_in(2));
-    let (name, array) = arrays.first_key_value().expect("there are some");
-    let written = match format {
-        Format::Npy => save_npy(&tensors[name], path),
-        Format::Npz => save_npz(&tensors, path),
-        _ => save_safetensors(&tensors, path, texts.as_ref()),
-    };
-    let problem = |problem: String| format!("saved {format:?}: {problem}");
-    written.map_err(|error| problem(error.to_string()))?;
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let is_right = match format {
-        Format::Npy => is_npy(&bytes, array),
-        Format::Npz => is_npz(&bytes, &arrays),
-        _ => is_safetensors(&bytes, &arrays, texts.as_ref()).unwrap_or(false),
-    };
-    if !is_right {
-        return Err(problem(format!("{bytes:?} is not the file of {arrays:?}")));
-    }
-    let tensors = match format {
-        Format::Npy => BTreeMap::from([(String::new(), array.clone())]),
-        _ => arrays,
-    };
-    let texts = texts.unwrap_or_default();
-    agrees(format, path, &Written { tensors, texts, ..Written::default() }).map_err(problem)
-}
-
-/// The tensor of an array; or, if its elements are integers, at times a tensor of them in reverse
-/// that is not computed yet, to which the array is changed.
-fn tensor(draw: &mut Draw, array: &mut Array) -> Result<Tensor, gradiff::Error> {
-    let data = Tensor::from_bytes(array.dtype, &array.shape, &array.bytes)?;
-    if array.dtype.is_float() || array.count() == 0 || array.shape.is_empty() || draw.one_in(2) {
-        return Ok(data);
-    }
-    let row_bytes = array.bytes.len() / array.shape[0] as usize;
-    array.bytes = array.bytes.chunks_exact(row_bytes).rev().flatten().copied().collect();
-    data.to("interp")?.flip(&[0])
-}
-
-/// Returns whether this is version 1 of the `.npy` file of an array, as NumPy writes it.
-fn is_npy(bytes: &[u8], array: &Array) -> bool {
-    let rest = bytes.strip_prefix(b"\x93NUMPY\x01\x00".as_slice());
-    let Some((length, rest)) = rest.and_then(|rest| rest.split_first_chunk::<2>()) else {
-        return false;
-    };
-    let length = usize::from(u16::from_le_bytes(*length));
-    let Some((text, data)) = rest.split_at_checked(length) else { return false };
-    let order = if array.dtype.size_bytes() == 1 { '|' } else { '<' };
-    let is_padded = (10 + length).is_multiple_of(64) && text.ends_with(b"\n");
-    is_padded
-        && text.trim_ascii_end() == npy_text(array, order, false).as_bytes()
-        && data == array.bytes
-}
-
-/// Returns whether this is a zip archive, without compression, of the `.npy` files of arrays.
-fn is_npz(bytes: &[u8], arrays: &BTreeMap<String, Array>) -> bool {
-    let Some(entries) = unzipped(bytes) else { return false };
-    let has = |(name, array): (&String, &Array)| {
-        entries.get(&format!("{name}.npy")).is_some_and(|entry| is_npy(entry, array))
-    };
-    entries.len() == arrays.len() && arrays.iter().all(has)
-}
-
-/// The entries of a zip archive without compression and comments; `None` if it is none.
-fn unzipped(bytes: &[u8]) -> Option<BTreeMap<String, &[u8]>> {
-    let word = |at: usize, size: usize| {
-        let bytes = bytes.get(at..at + size)?;
-        Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | usize::from(*byte)))
-    };
-    let end = bytes.len().checked_sub(22)?;
-    let mut at = word(end + 16, 4)?;
-    let mut entries = BTreeMap::new();
-    for _ in 0..word(end + 10, 2)? {
-        let is_stored = bytes.get(at..)?.starts_with(b"PK\x01\x02") && word(at + 10, 2)? == 0;
-        let (crc_here, size, name_size) = (word(at + 16, 4)?, word(at + 24, 4)?, word(at + 28, 2)?);
-        let name = std::str::from_utf8(bytes.get(at + 46..at + 46 + name_size)?).ok()?;
-        let local = word(at + 42, 4)?;
-        let is_local = bytes.get(local..)?.starts_with(b"PK\x03\x04");
-        let start = local + 30 + word(local + 26, 2)? + word(local + 28, 2)?;
-        let data = bytes.get(start..start + size)?;
-        if !is_stored || !is_local || crc(data) as usize != crc_here {
-            return None;
-        }
-        entries.insert(name.to_string(), data);
-        at += 46 + name_size + word(at + 30, 2)? + word(at + 32, 2)?;
-    }
-    (at == end).then_some(entries)
-}
-
-/// Returns whether this is the safetensors file of arrays, whose data is without gaps and aligned;
-/// `None` if it has no header.
-fn is_safetensors(
-    bytes: &[u8],
-    arrays: &BTreeMap<String, Array>,
-    texts: Option<&BTreeMap<String, String>>,
-) -> Option<bool> {
-    let (length, rest) = bytes.split_first_chunk::<8>()?;
-    let (text, data) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
-    let header: serde_json::Value = serde_json::from_slice(text).ok()?;
-    for (name, array) in arrays {
-        let entry = &header[name.as_str()];
-        let start = entry["data_offsets"][0].as_u64()? as usize;
-        let end = start + array.bytes.len();
-        let wanted = serde_json::json!({
-            "dtype": names_of(array.dtype).safetensors,
-            "shape": array.shape,
-            "data_offsets": [start, end],
-        });
-        let is_aligned = (8 + text.len() + start).is_multiple_of(array.dtype.size_bytes());
-        if *entry != wanted || !is_aligned || data.get(start..end)? != array.bytes {
-            return Some(false);
-        }
-    }
-    let count = arrays.len() + usize::from(texts.is_some());
-    let has_texts = texts.is_none_or(|texts| header["__metadata__"] == serde_json::json!(texts));
-    let size_bytes: usize = arrays.values().map(|array| array.bytes.len()).sum();
-    Some(has_texts && header.as_object()?.len() == count && size_bytes == data.len())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::written::zip;
     use super::*;
 
     #[test]
     fn files_are_read_as_they_were_written() {
         for seed in 0..100 {
             round_trips(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    #[test]
+    fn blocks_and_checkpoints_are_read_as_they_were_written() {
+        for seed in 0..100 {
+            for check in [quantised, checkpoints, refusals] {
+                check(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            }
         }
     }
 
@@ -391,27 +333,5 @@ mod tests {
 
     fn has_elements(file: &Written) -> bool {
         file.tensors.values().any(|array| array.count() > 0)
-    }
-
-    #[test]
-    fn wrong_files_are_refused() {
-        let array = Array { dtype: DType::I16, shape: vec![2], bytes: vec![1, 0, 2, 0] };
-        let arrays = BTreeMap::from([("w".to_string(), array.clone())]);
-        let text = npy_text(&array, '<', false);
-        let padded = format!("{text}{}\n", " ".repeat(118 - 1 - text.len()));
-        let header = [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), padded.as_bytes()];
-        let file = [header.concat(), array.bytes.clone()].concat();
-        assert!(is_npy(&file, &array) && !is_npy(&file[..file.len() - 1], &array));
-        let archive = zip(&[("w.npy".to_string(), file.clone())]);
-        assert!(is_npz(&archive, &arrays));
-        let mut damaged = archive.clone();
-        damaged[40] ^= 1;
-        assert!(!is_npz(&damaged, &arrays) && !is_npz(&zip(&[]), &arrays));
-        let entry = r#"{"w":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}}  "#;
-        let length = (entry.len() as u64).to_le_bytes();
-        let file = [&length[..], entry.as_bytes(), &array.bytes].concat();
-        assert_eq!(is_safetensors(&file, &arrays, None), Some(true));
-        let longer = [&file[..], &[0]].concat();
-        assert_eq!(is_safetensors(&longer, &arrays, None), Some(false));
     }
 }

@@ -4,7 +4,7 @@
 //! expected value of each byte. A launch with too few memories, with one of another dtype, with one
 //! that is too short, or with the written one twice is refused, and leaves all memories unchanged.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Op,
@@ -33,6 +33,8 @@ struct Modelled {
     bytes: Vec<Option<u8>>,
     /// True if anything was written.
     is_written: bool,
+    /// True if it may keep a block of any size.
+    is_temporary: bool,
 }
 
 impl Modelled {
@@ -53,7 +55,8 @@ impl Modelled {
         }
         // Blocks are rounded up, by less than to twice their size if they are larger than a line.
         let ((offset, block), size) = (self.memory.block(), self.bytes.len());
-        let is_kept = offset + size <= block && block <= (SHARED_RATIO * size).max(ALIGNMENT);
+        let is_small = block <= (SHARED_RATIO * size).max(ALIGNMENT);
+        let is_kept = offset + size <= block && (is_small || self.is_temporary);
         if !offset.is_multiple_of(ALIGNMENT) || !is_kept {
             return Err(format!("{label} is at byte {offset} of a block of {block} bytes"));
         }
@@ -164,7 +167,7 @@ fn fresh(draw: &mut Draw, dtype: DType, pool: &mut Vec<Modelled>) -> Result<&'st
     let count = count(draw);
     let memory = Memory::new(dtype, count).map_err(|error| error.to_string())?;
     let bytes = vec![None; count * dtype.size_bytes()];
-    pool.push(Modelled { memory, bytes, is_written: false });
+    pool.push(Modelled { memory, bytes, is_written: false, is_temporary: false });
     Ok("a memory is made")
 }
 
@@ -180,7 +183,8 @@ fn from_bytes(
         check_refused("a memory with a part of an element", Memory::from_bytes(dtype, &longer))?;
     }
     let memory = Memory::from_bytes(dtype, &bytes).map_err(|error| error.to_string())?;
-    pool.push(Modelled { memory, bytes: stored_bytes(dtype, &bytes), is_written: true });
+    let bytes = stored_bytes(dtype, &bytes);
+    pool.push(Modelled { memory, bytes, is_written: true, is_temporary: false });
     Ok("a memory is made of bytes")
 }
 
@@ -219,7 +223,19 @@ fn take_part(draw: &mut Draw, pool: &mut Vec<Modelled>) -> Result<&'static str, 
         0 => count - first,
         _ => draw.below(count - first + 1),
     };
+    let is_temporary = draw.one_in(3);
     let memory = match draw.below(2) {
+        _ if is_temporary => {
+            let label = "a temporary part of";
+            check_refused(label, whole.memory.temporary_part(first, count - first + 1, false))?;
+            match whole.memory.temporary_part(first, taken, false) {
+                Ok(None) if taken == 0 || !whole.memory.is_initialised() => {
+                    return Ok("there is no temporary part");
+                }
+                Ok(None) => return Err(format!("{label} {count} elements is not taken")),
+                part => part.map(|part| part.expect("it is one")),
+            }
+        }
         0 => whole.memory.part(first, taken),
         _ => {
             whole.memory.part_in_place(first, taken).map(|part| part.expect("it is in host memory"))
@@ -230,7 +246,7 @@ fn take_part(draw: &mut Draw, pool: &mut Vec<Modelled>) -> Result<&'static str, 
     // A part of which no element was written does not count as written, whatever the whole is.
     let is_written = whole.is_written && bytes.iter().any(Option::is_some);
     if is_written || !whole.is_written || taken == 0 {
-        pool.push(Modelled { memory, bytes, is_written });
+        pool.push(Modelled { memory, bytes, is_written, is_temporary });
     }
     Ok("a part is taken")
 }
@@ -259,6 +275,101 @@ fn compiled(device_name: &str, kernel: &BoundedLinear) -> Result<Arc<dyn Executa
     let opened = device(device_name).map_err(|error| error.to_string())?;
     let mut executables = opened.compile(&[kernel]).map_err(|error| error.to_string())?;
     Ok(executables.remove(0))
+}
+
+/// Sizes in bytes of a memory on a device and of the unit of its parts, at any multiple of which a
+/// part may begin.
+const ON_DEVICE_BYTES: usize = 4096;
+const UNIT_BYTES: usize = 512;
+
+/// Kernels that copy a memory of [`ON_DEVICE_BYTES`], and a unit.
+type Copies = [Arc<dyn Executable>; 2];
+
+/// The copies of elements of this type on a device; `None` if it does not support the type.
+fn copies_on(device_name: &str, dtype: DType) -> Result<Option<Copies>, String> {
+    static KNOWN: Mutex<Vec<(String, DType, Copies)>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rows = known.iter();
+    if let Some((_, _, copies)) = rows.find(|row| row.0 == device_name && row.1 == dtype) {
+        return Ok(Some(copies.clone()));
+    }
+    let size = dtype.size_bytes();
+    let [whole, unit] = [ON_DEVICE_BYTES / size, UNIT_BYTES / size];
+    let kernels = [copy_kernel(dtype, whole)?, copy_kernel(dtype, unit)?];
+    let opened = device(device_name).map_err(|error| error.to_string())?;
+    if kernels.iter().any(|kernel| opened.unsupported(kernel).is_some()) {
+        return Ok(None);
+    }
+    let compiled =
+        opened.compile(&[&kernels[0], &kernels[1]]).map_err(|error| error.to_string())?;
+    let copies = Copies::try_from(compiled).map_err(|_| "two kernels are not two".to_string())?;
+    known.push((device_name.to_string(), dtype, copies.clone()));
+    Ok(Some(copies))
+}
+
+/// Checks parts of a memory whose bytes are on a device with memory of its own, and parts of these:
+/// they are read, by the host and by kernels, and written, which no other memory sees.
+pub(super) fn parts_on(device_name: &str, draw: &mut Draw) -> Result<(), String> {
+    let problem = |error: Error| error.to_string();
+    let dtype = draw.pick(&[DType::I32, DType::U8]);
+    let Some([copy, copy_unit]) = copies_on(device_name, dtype)? else { return Ok(()) };
+    let units = ON_DEVICE_BYTES / UNIT_BYTES;
+    let elements = |units: usize| units * UNIT_BYTES / dtype.size_bytes();
+    let given_bytes = bytes(draw, ON_DEVICE_BYTES);
+    let given = Memory::from_bytes(dtype, &given_bytes).map_err(problem)?;
+    let whole = Memory::new(dtype, elements(units)).map_err(problem)?;
+    copy.run(&[&whole, &given]).map_err(problem)?;
+    // Each memory with its bytes.
+    let mut pool = vec![(whole, given_bytes.clone())];
+    for _ in 0..4 {
+        let at = if draw.one_in(3) { draw.below(pool.len()) } else { pool.len() - 1 };
+        let (memory, known) = &pool[at];
+        let units = known.len() / UNIT_BYTES;
+        let first = draw.below(units.min(4));
+        // Large parts share the bytes, small ones are copied on the device.
+        let taken = if draw.one_in(4) { 1 } else { units - first };
+        let [begin, count] = [elements(first), elements(taken)];
+        let part = match draw.below(4) {
+            0 => memory.temporary_part(begin, count, true),
+            1 => memory.part(begin, count).map(Some),
+            _ => memory.part_in_place(begin, count),
+        };
+        let Some(part) = part.map_err(problem)? else { continue };
+        let known = known[first * UNIT_BYTES..][..taken * UNIT_BYTES].to_vec();
+        pool.push((part, known));
+    }
+    for _ in 0..4 {
+        let at = draw.below(pool.len());
+        let (memory, known) = &mut pool[at];
+        let found = match draw.below(3) {
+            0 => memory.read().map_err(problem)?,
+            1 => {
+                let output = Memory::new(dtype, elements(1)).map_err(problem)?;
+                copy_unit.run(&[&output, &*memory]).map_err(problem)?;
+                output.read().map_err(problem)?
+            }
+            _ => {
+                copy_unit.run(&[&*memory, &given]).map_err(problem)?;
+                known[..UNIT_BYTES].copy_from_slice(&given_bytes[..UNIT_BYTES]);
+                continue;
+            }
+        };
+        check_bytes(at, &found, &known[..found.len().min(known.len())])?;
+    }
+    for (at, (memory, known)) in pool.iter().enumerate() {
+        check_bytes(at, &memory.read().map_err(problem)?, known)?;
+    }
+    Ok(())
+}
+
+fn check_bytes(at: usize, found: &[u8], known: &[u8]) -> Result<(), String> {
+    match found == known {
+        true => Ok(()),
+        false => {
+            let wrong = found.iter().zip(known).position(|(found, known)| found != known);
+            Err(format!("memory {at} is wrong from byte {wrong:?} of {}", known.len()))
+        }
+    }
 }
 
 fn copy(draw: &mut Draw, pool: &mut [Modelled]) -> Result<&'static str, String> {
@@ -505,5 +616,18 @@ pub(super) fn launched_often(draw: &mut Draw) -> Result<(), String> {
         }
         Err(Error::Arguments { .. }) if size < count as usize => Ok(()),
         found => Err(format!("{label}, with {size} elements, give {found:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_parts_have_their_bytes() {
+        for seed in 0..60 {
+            let checked = parts_on("jit", &mut Draw::new(seed));
+            checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
     }
 }

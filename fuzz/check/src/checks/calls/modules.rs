@@ -1,32 +1,83 @@
 //! Layers and their state dicts, against loops over f64.
 
+mod attentions;
+mod cells;
+mod convolutions;
+mod initial;
+mod models;
 mod norms;
+mod refusals;
 
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use gradiff::nn::{
-    Conv1d, Conv2d, ConvOptions, ConvTranspose1d, ConvTranspose2d, Embedding, Function, LSTMCell,
-    Linear, Module, MultiHeadAttention, load_state_dict,
-};
-use gradiff::{Engine, Error, Tensor};
+use gradiff::half::{bf16, f16};
+use gradiff::nn::{Dropout, Embedding, Linear, Module};
+use gradiff::{DType, Engine, Error, Tensor};
 
 use super::Draw;
 use super::random::TURN;
-use norms::{batch_norm, norm};
+use attentions::attention;
+use cells::cell;
+use convolutions::{convolution, same};
+use models::sequence;
+use norms::{batch_norm, norm, tracked};
 
-/// The largest relative error of layers, which compute in f32.
-const TOLERANCE: f64 = 1e-4;
+pub(super) use initial::initial_values;
+pub(super) use models::state_dicts;
+pub(super) use refusals::{Attempt, refusals};
+
+/// A dtype, and the largest relative error of an output that is rounded to it once.
+type Typed = (DType, f64);
+
+/// The dtype of a new layer.
+const SINGLE: Typed = (DType::F32, 1e-4);
+
+/// Dtypes of layers and inputs.
+const TYPES: [Typed; 5] =
+    [SINGLE, SINGLE, (DType::F64, 1e-9), (DType::F16, 2e-3), (DType::BF16, 1e-2)];
 
 /// Draws a layer and its outputs.
 type Layer = fn(&mut Draw) -> Result<Case, Error>;
 
-/// The layers; several are drawn more often.
-const LAYERS: [Layer; 9] =
-    [linear, sequence, embedding, convolution, convolution, batch_norm, norm, cell, attention];
+/// The layers that have no row of their own.
+const LAYERS: [Layer; 5] = [linear, sequence, embedding, dropout, attention];
+const CONVOLUTIONS: [Layer; 3] = [convolution, convolution, same];
+const NORMS: [Layer; 7] = [batch_norm, norm, batch_norm, norm, batch_norm, norm, tracked];
+const CELLS: [Layer; 1] = [cell];
 
-/// An output of a layer, with its shape and its elements.
-type Output = (Tensor, Vec<usize>, Vec<f64>);
+/// An output of a layer, with its dtype, shape and elements.
+struct Output {
+    tensor: Tensor,
+    typed: Typed,
+    shape: Vec<usize>,
+    wanted: Vec<f64>,
+    /// Elements are divided by it before they are compared.
+    unit: f64,
+}
+
+impl Output {
+    fn new(typed: Typed, tensor: Tensor, shape: &[usize], wanted: Vec<f64>) -> Output {
+        Output { tensor, typed, shape: shape.to_vec(), wanted, unit: 1.0 }
+    }
+
+    /// A number that is known when the output is drawn.
+    fn number(found: f64, tolerance: f64, wanted: f64) -> Result<Output, Error> {
+        let found = tensor(DType::F64, &[1], &[found])?;
+        Ok(Output::new((DType::F64, tolerance), found, &[1], vec![wanted]))
+    }
+
+    fn check(&self, label: &str) -> Result<(), String> {
+        let (dtype, tolerance) = self.typed;
+        let found = &self.tensor;
+        let shape = found.shape().iter().map(|size| *size as usize);
+        if found.dtype() != dtype || !shape.eq(self.shape.iter().copied()) {
+            return Err(format!("{label} is {found:?}, not {dtype}{:?}", self.shape));
+        }
+        let found = numbers(found).map_err(|error| format!("{label}: {error}"))?;
+        let scaled = |x: &[f64]| -> Vec<f64> { x.iter().map(|x| x / self.unit).collect() };
+        agree(label, &scaled(&found), &scaled(&self.wanted), tolerance)
+    }
+}
 
 /// The outputs of a layer.
 struct Case {
@@ -35,31 +86,46 @@ struct Case {
 }
 
 impl Case {
-    fn new(label: String, output: Tensor, shape: &[usize], wanted: Vec<f64>) -> Case {
-        Case { label, outputs: vec![(output, shape.to_vec(), wanted)] }
+    fn new(label: String, typed: Typed, output: Tensor, shape: &[usize], wanted: Vec<f64>) -> Case {
+        Case { label, outputs: vec![Output::new(typed, output, shape, wanted)] }
     }
 
     fn check(&self) -> Result<(), String> {
-        let problem = |error: Error| format!("{}: {error}", self.label);
-        let tensors: Vec<&Tensor> = self.outputs.iter().map(|(tensor, _, _)| tensor).collect();
-        Engine::new("interp").and_then(|engine| engine.realize(&tensors)).map_err(problem)?;
-        for (number, (tensor, shape, wanted)) in self.outputs.iter().enumerate() {
-            let label = format!("{}, output {number}", self.label);
-            if !tensor.shape().iter().map(|size| *size as usize).eq(shape.iter().copied()) {
-                return Err(format!("{label} is {tensor:?}, not {shape:?}"));
-            }
-            let found = tensor.to_vec::<f32>().map_err(problem)?;
-            let found: Vec<f64> = found.into_iter().map(f64::from).collect();
-            agree(&label, &found, wanted, TOLERANCE)?;
+        let tensors: Vec<&Tensor> = self.outputs.iter().map(|output| &output.tensor).collect();
+        Engine::new("interp")
+            .and_then(|engine| engine.realize(&tensors))
+            .map_err(|error| format!("{}: {error}", self.label))?;
+        for (number, output) in self.outputs.iter().enumerate() {
+            output.check(&format!("{}, output {number}", self.label))?;
         }
         Ok(())
     }
 }
 
-/// Draws a layer and an input, and compares the output with that of a loop.
-pub(super) fn match_formulas(draw: &mut Draw) -> Result<(), String> {
-    let layer = draw.pick(&LAYERS);
+/// Draws one of the layers and an input, and compares the outputs with those of a loop.
+fn matched(layers: &[Layer], draw: &mut Draw) -> Result<(), String> {
+    let layer = draw.pick(layers);
     layer(draw).map_err(|error| error.to_string())?.check()
+}
+
+/// Draws a layer that has no row of its own.
+pub(super) fn match_formulas(draw: &mut Draw) -> Result<(), String> {
+    matched(&LAYERS, draw)
+}
+
+/// Draws a convolution; every third one keeps the size of the image.
+pub(super) fn match_convolutions(draw: &mut Draw) -> Result<(), String> {
+    matched(&CONVOLUTIONS, draw)
+}
+
+/// Draws a layer that normalises.
+pub(super) fn match_norms(draw: &mut Draw) -> Result<(), String> {
+    matched(&NORMS, draw)
+}
+
+/// Draws a cell of a recurrent network.
+pub(super) fn match_cells(draw: &mut Draw) -> Result<(), String> {
+    matched(&CELLS, draw)
 }
 
 /// Draws multiples of 1/8 from -2 to 2.
@@ -84,33 +150,74 @@ pub(super) fn agree(
     }
 }
 
-/// A tensor of f32 of these elements.
-fn tensor(shape: &[usize], values: &[f64]) -> Result<Tensor, Error> {
+/// A tensor of these elements, rounded to a float type.
+fn tensor(dtype: DType, shape: &[usize], values: &[f64]) -> Result<Tensor, Error> {
     let sizes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
-    let elements: Vec<f32> = values.iter().map(|value| *value as f32).collect();
-    Tensor::from_slice(&sizes, &elements)
+    let values = values.iter().copied();
+    match dtype {
+        DType::F64 => Tensor::from_slice(&sizes, &values.collect::<Vec<f64>>()),
+        DType::F16 => Tensor::from_slice(&sizes, &values.map(f16::from_f64).collect::<Vec<_>>()),
+        DType::BF16 => Tensor::from_slice(&sizes, &values.map(bf16::from_f64).collect::<Vec<_>>()),
+        _ => Tensor::from_slice(&sizes, &values.map(|value| value as f32).collect::<Vec<_>>()),
+    }
 }
 
-/// Draws a tensor of f32 together with its elements.
-fn data(draw: &mut Draw, shape: &[usize]) -> Result<(Tensor, Vec<f64>), Error> {
-    let values = eighths(draw, shape.iter().product());
-    Ok((tensor(shape, &values)?, values))
+/// The elements of a tensor of floats.
+pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<f64>, Error> {
+    Ok(match tensor.dtype() {
+        DType::F64 => tensor.to_vec::<f64>()?,
+        DType::F16 => tensor.to_vec::<f16>()?.into_iter().map(f64::from).collect(),
+        DType::BF16 => tensor.to_vec::<bf16>()?.into_iter().map(f64::from).collect(),
+        _ => tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
+    })
 }
 
-/// Draws a tensor of f32 together with its elements, of which none is above 1/4.
-fn small_data(draw: &mut Draw, shape: &[usize]) -> Result<(Tensor, Vec<f64>), Error> {
+/// The dtype of an op on two float types.
+fn promoted(first: DType, second: DType) -> DType {
+    match (first, second) {
+        _ if first == second => first,
+        (DType::F64, _) | (_, DType::F64) => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+/// The relative error of an output of this dtype, rounded to it so many times.
+fn typed(dtype: DType, roundings: f64) -> Typed {
+    let known = TYPES.into_iter().find(|(known, _)| *known == dtype);
+    let (_, tolerance) = known.unwrap_or(SINGLE);
+    (dtype, tolerance * roundings)
+}
+
+/// Draws a tensor together with its elements, which each float type has.
+fn data(draw: &mut Draw, dtype: DType, shape: &[usize]) -> Result<(Tensor, Vec<f64>), Error> {
+    scaled_data(draw, dtype, shape, 1.0)
+}
+
+/// Draws a tensor together with its elements, of which none is above 1/4.
+fn small_data(draw: &mut Draw, dtype: DType, shape: &[usize]) -> Result<(Tensor, Vec<f64>), Error> {
+    scaled_data(draw, dtype, shape, 0.125)
+}
+
+/// Draws a tensor together with its elements, each times a power of 2.
+fn scaled_data(
+    draw: &mut Draw,
+    dtype: DType,
+    shape: &[usize],
+    scale: f64,
+) -> Result<(Tensor, Vec<f64>), Error> {
     let values = eighths(draw, shape.iter().product());
-    let values: Vec<f64> = values.into_iter().map(|value| value / 8.0).collect();
-    Ok((tensor(shape, &values)?, values))
+    let values: Vec<f64> = values.into_iter().map(|value| value * scale).collect();
+    Ok((tensor(dtype, shape, &values)?, values))
 }
 
 /// Draws a tensor, or none, for which there are `neutral` elements.
 fn optional(
     draw: &mut Draw,
+    dtype: DType,
     shape: &[usize],
     neutral: f64,
 ) -> Result<(Option<Tensor>, Vec<f64>), Error> {
-    let (tensor, values) = data(draw, shape)?;
+    let (tensor, values) = data(draw, dtype, shape)?;
     Ok(match draw.one_in(2) {
         true => (Some(tensor), values),
         false => (None, vec![neutral; values.len()]),
@@ -133,10 +240,12 @@ fn affine(x: &[f64], weight: &[f64], bias: &[f64], size: usize) -> Vec<f64> {
 
 fn linear(draw: &mut Draw) -> Result<Case, Error> {
     let (inputs, outputs, rank) = (1 + draw.below(5), 1 + draw.below(4), draw.below(3));
+    let (dtype, _) = draw.pick(&TYPES);
+    let of_layer = if draw.one_in(3) { DType::F32 } else { dtype };
     let mut shape = [sizes(draw, rank), vec![inputs]].concat();
-    let (x, x_values) = data(draw, &shape)?;
-    let (weight, weights) = data(draw, &[outputs, inputs])?;
-    let (bias, biases) = optional(draw, &[outputs], 0.0)?;
+    let (x, x_values) = data(draw, dtype, &shape)?;
+    let (weight, weights) = data(draw, of_layer, &[outputs, inputs])?;
+    let (bias, biases) = optional(draw, of_layer, &[outputs], 0.0)?;
     let bias_word = if bias.is_some() { "" } else { ", without a bias" };
     let layer = match bias {
         Some(bias) => Linear { weight, bias: Some(bias) },
@@ -148,419 +257,75 @@ fn linear(draw: &mut Draw) -> Result<Case, Error> {
     let y = layer.forward(&x)?;
     shape[rank] = outputs;
     let wanted = affine(&x_values, &weights, &biases, inputs);
-    let label = format!("linear {inputs} to {outputs}{bias_word}");
-    Ok(Case::new(label, y, &shape, wanted))
+    let label = format!("linear {inputs} to {outputs} in {of_layer} of {dtype}{bias_word}");
+    Ok(Case::new(label, typed(promoted(dtype, of_layer), 1.0), y, &shape, wanted))
 }
 
-/// Two linear layers with a function between them, whose tensors are loaded by name.
-fn sequence(draw: &mut Draw) -> Result<Case, Error> {
-    let [inputs, hidden, outputs, rows] = [(); 4].map(|()| 1 + draw.below(4));
-    let zeros = |shape: &[usize]| tensor(shape, &vec![0.0; shape.iter().product()]);
-    let empty = |inputs: usize, outputs: usize| -> Result<Linear, Error> {
-        Ok(Linear { weight: zeros(&[outputs, inputs])?, bias: Some(zeros(&[outputs])?) })
-    };
-    let model = (empty(inputs, hidden)?, Function(Tensor::relu), empty(hidden, outputs)?);
-    let (mut tensors, mut values) = (BTreeMap::new(), Vec::new());
-    for (name, shape) in [
-        ("0.weight", vec![hidden, inputs]),
-        ("0.bias", vec![hidden]),
-        ("2.weight", vec![outputs, hidden]),
-        ("2.bias", vec![outputs]),
-    ] {
-        let (tensor, elements) = data(draw, &shape)?;
-        tensors.insert(name.to_string(), tensor);
-        values.push(elements);
-    }
-    load_state_dict(&model, &tensors)?;
-    let (x, x_values) = data(draw, &[rows, inputs])?;
-    let first = affine(&x_values, &values[0], &values[1], inputs);
-    let first: Vec<f64> = first.into_iter().map(|x| x.max(0.0)).collect();
-    let wanted = affine(&first, &values[2], &values[3], hidden);
-    let label = format!("{inputs} to {hidden} to {outputs}");
-    Ok(Case::new(label, model.forward(&x)?, &[rows, outputs], wanted))
-}
-
-/// Rows of a table; numbers of no row give zeros.
+/// Rows of a table, which are not rounded; numbers of no row give zeros.
 fn embedding(draw: &mut Draw) -> Result<Case, Error> {
     let (rows, size, rank) = (1 + draw.below(5), 1 + draw.below(4), draw.below(3));
+    let (dtype, _) = draw.pick(&TYPES);
     let mut shape = sizes(draw, rank);
-    let (weight, table) = data(draw, &[rows, size])?;
+    let (weight, table) = data(draw, dtype, &[rows, size])?;
     let count: usize = shape.iter().product();
-    let numbers: Vec<i32> = (0..count).map(|_| draw.below(rows + 2) as i32 - 1).collect();
-    let row = |number: &i32| {
+    let is_unsigned = draw.one_in(4);
+    let least = if is_unsigned { 0 } else { -1 };
+    let numbers: Vec<i64> = (0..count).map(|_| draw.below(rows + 2) as i64 + least).collect();
+    let row = |number: &i64| {
         let found = usize::try_from(*number).ok().and_then(|row| table.chunks(size).nth(row));
         found.map_or_else(|| vec![0.0; size], <[f64]>::to_vec)
     };
     let wanted = numbers.iter().flat_map(row).collect();
     let axes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
-    let y = Embedding { weight }.forward(&Tensor::from_slice(&axes, &numbers)?)?;
+    // All of the numbers are small.
+    let given = match (is_unsigned, draw.below(3)) {
+        (true, _) => {
+            let bytes: Vec<u8> = numbers.iter().map(|number| *number as u8).collect();
+            Tensor::from_slice(&axes, &bytes)?
+        }
+        (false, 0) => Tensor::from_slice(&axes, &numbers)?,
+        (false, _) => {
+            let narrow: Vec<i32> = numbers.iter().map(|number| *number as i32).collect();
+            Tensor::from_slice(&axes, &narrow)?
+        }
+    };
+    let y = Embedding { weight }.forward(&given)?;
     shape.push(size);
-    Ok(Case::new(format!("rows {numbers:?} of {rows} of {size}"), y, &shape, wanted))
+    let label = format!("rows {numbers:?} of {rows} of {size} {dtype}, as {}", given.dtype());
+    Ok(Case::new(label, (dtype, 0.0), y, &shape, wanted))
 }
 
-/// The axes of a convolution, from large images to small ones, or of a transposed convolution,
-/// from small images to large ones.
-#[derive(Debug)]
-struct Plane {
-    images: usize,
-    groups: usize,
-    /// Channels and sizes of small images.
-    small: [usize; 3],
-    large: [usize; 3],
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    dilation: [usize; 2],
-    padding: [usize; 2],
-}
-
-impl Plane {
-    /// Calls `visit` with the numbers of the elements of the small image, the large image and the
-    /// weight of each product.
-    fn products(&self, mut visit: impl FnMut([usize; 3])) {
-        let [small_channels, rows, columns] = self.small;
-        let large_channels = self.large[0] / self.groups;
-        let [high, wide] = self.kernel;
-        let count = self.images * small_channels * rows * columns * large_channels * high * wide;
-        for number in 0..count {
-            let (rest, j) = (number / wide, number % wide);
-            let (rest, i) = (rest / high, rest % high);
-            let (small, channel) = (rest / large_channels, rest % large_channels);
-            let (rest, x) = (small / columns, small % columns);
-            let (rest, y) = (rest / rows, rest % rows);
-            let (image, small_channel) = (rest / small_channels, rest % small_channels);
-            let group = small_channel / (small_channels / self.groups);
-            let position = |axis: usize, small: usize, of_kernel: usize| {
-                let at = small * self.stride[axis] + of_kernel * self.dilation[axis];
-                at.checked_sub(self.padding[axis]).filter(|at| *at < self.large[1 + axis])
-            };
-            let (Some(y), Some(x)) = (position(0, y, i), position(1, x, j)) else { continue };
-            let image = image * self.large[0] + group * large_channels + channel;
-            let large = (image * self.large[1] + y) * self.large[2] + x;
-            let weight = ((small_channel * large_channels + channel) * high + i) * wide + j;
-            visit([small, large, weight]);
-        }
-    }
-
-    /// The elements of the output: the small images, or the large ones if it is transposed.
-    fn outputs(
-        &self,
-        is_transposed: bool,
-        image: &[f64],
-        weights: &[f64],
-        biases: &[f64],
-    ) -> Vec<f64> {
-        let [channels, rows, columns] = if is_transposed { self.large } else { self.small };
-        let area = rows * columns;
-        let bias = |at: usize| biases[at / area % channels];
-        let mut outputs: Vec<f64> = (0..self.images * channels * area).map(bias).collect();
-        self.products(|[small, large, weight]| match is_transposed {
-            true => outputs[large] += image[small] * weights[weight],
-            false => outputs[small] += image[large] * weights[weight],
-        });
-        outputs
-    }
-}
-
-fn convolution(draw: &mut Draw) -> Result<Case, Error> {
-    let is_transposed = draw.one_in(2);
-    let groups = 1 + draw.below(2);
-    let [small_channels, large_channels] = [(); 2].map(|()| groups * (1 + draw.below(2)));
-    let [kernel, stride, dilation] = [(); 3].map(|()| [(); 2].map(|()| 1 + draw.below(3)));
-    // The distance from the first to the last element of a window.
-    let span = [0, 1].map(|axis| dilation[axis] * (kernel[axis] - 1));
-    let padding = span.map(|span| draw.below(span / 2 + 1));
-    let sizes = [(); 2].map(|()| 1 + draw.below(3));
-    // Elements beyond those that windows reach.
-    let added = stride.map(|stride| draw.below(stride));
-    let large = [0, 1].map(|axis| {
-        (sizes[axis] - 1) * stride[axis] + span[axis] + 1 + added[axis] - 2 * padding[axis]
-    });
-    let plane = Plane {
-        images: 1 + draw.below(2),
-        groups,
-        small: [small_channels, sizes[0], sizes[1]],
-        large: [large_channels, large[0], large[1]],
-        kernel,
-        stride,
-        dilation,
-        padding,
-    };
-    let (from, to) =
-        if is_transposed { (plane.small, plane.large) } else { (plane.large, plane.small) };
-    let image_shape = [&[plane.images][..], &from].concat();
-    let (image, elements) = data(draw, &image_shape)?;
-    let weight_shape = [small_channels, large_channels / groups, kernel[0], kernel[1]];
-    let (weight, weights) = data(draw, &weight_shape)?;
-    let (bias, biases) = optional(draw, &[to[0]], 0.0)?;
-    let numbers = |numbers: [usize; 2]| numbers.map(|number| number as i64);
-    let options = ConvOptions::default().stride(numbers(stride)).dilation(numbers(dilation));
-    let has_bias = bias.is_some();
-    let options = options.padding(numbers(padding)).groups(groups as i64).bias(has_bias);
-    let (inputs, outputs) = (from[0] as i64, to[0] as i64);
-    // Weights of a new layer are random numbers.
+/// Dropout: outside of training nothing changes; in training, elements become 0 with a probability,
+/// and the rest is divided by that of the rest. The number of zeros is within 9 deviations.
+fn dropout(draw: &mut Draw) -> Result<Case, Error> {
+    let p = draw.pick(&[0.25, 0.75, 0.25, 0.75, 0.0, 1.0]);
+    let is_training = !draw.one_in(3);
+    let (dtype, tolerance) = draw.pick(&TYPES);
+    let shape = [8, 25];
+    let values: Vec<f64> =
+        eighths(draw, 200).into_iter().map(|x| if x == 0.0 { 0.5 } else { x }).collect();
+    let x = tensor(dtype, &shape, &values)?;
+    let seed = draw.bits();
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let y = match is_transposed {
-        true => {
-            let options = options.output_padding(numbers(added));
-            let mut layer = ConvTranspose2d::with(inputs, outputs, numbers(kernel), options)?;
-            (layer.weight, layer.bias) = (weight, bias);
-            layer.forward(&image)?
-        }
-        false => {
-            let mut layer = Conv2d::with(inputs, outputs, numbers(kernel), options)?;
-            (layer.weight, layer.bias) = (weight, bias);
-            layer.forward(&image)?
-        }
+    Tensor::manual_seed(seed);
+    let y = {
+        let _mode = Tensor::train(is_training);
+        Dropout::new(p)?.forward(&x)?
     };
     drop(turn);
-    let wanted = plane.outputs(is_transposed, &elements, &weights, &biases);
-    let shape = [&[plane.images][..], &to].concat();
-    let label = format!("transposed: {is_transposed}, {plane:?}");
-    let mut case = Case::new(label, y, &shape, wanted);
-    let numbers: [&[f64]; 3] = [&elements, &weights, &biases];
-    if draw.one_in(3) {
-        case.outputs.push(convolution_of_rows(&plane, is_transposed, has_bias, numbers)?);
-        case.label += ", also of rows";
-    }
-    if !is_transposed && draw.one_in(2) {
-        case.outputs.push(same_convolution(&plane, has_bias, numbers)?);
-        case.label += ", also with same padding";
-    }
-    Ok(case)
-}
-
-/// The first numbers, also as a tensor of this shape.
-fn first<'a>(shape: &[usize], numbers: &'a [f64]) -> Result<(Tensor, &'a [f64]), Error> {
-    let numbers = &numbers[..shape.iter().product::<usize>()];
-    Ok((tensor(shape, numbers)?, numbers))
-}
-
-/// The convolution along the last axis alone, of the first elements.
-fn convolution_of_rows(
-    plane: &Plane,
-    is_transposed: bool,
-    has_bias: bool,
-    [elements, weights, biases]: [&[f64]; 3],
-) -> Result<Output, Error> {
-    let plane = Plane {
-        small: [plane.small[0], 1, plane.small[2]],
-        large: [plane.large[0], 1, plane.large[2]],
-        kernel: [1, plane.kernel[1]],
-        stride: [1, plane.stride[1]],
-        dilation: [1, plane.dilation[1]],
-        padding: [0, plane.padding[1]],
-        ..*plane
-    };
-    let (from, to) =
-        if is_transposed { (plane.small, plane.large) } else { (plane.large, plane.small) };
-    let [kernel, stride, dilation, padding] =
-        [plane.kernel, plane.stride, plane.dilation, plane.padding].map(|sizes| sizes[1]);
-    let (image, elements) = first(&[plane.images, from[0], from[2]], elements)?;
-    let weight_shape = [plane.small[0], plane.large[0] / plane.groups, kernel];
-    let (weight, weights) = first(&weight_shape, weights)?;
-    let bias = has_bias.then(|| tensor(&[to[0]], biases)).transpose()?;
-    let options = ConvOptions::default().stride(stride as i64).dilation(dilation as i64);
-    let options = options.padding(padding as i64).groups(plane.groups as i64).bias(has_bias);
-    let (inputs, outputs, size) = (from[0] as i64, to[0] as i64, kernel as i64);
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let y = match is_transposed {
-        true => {
-            let reached = (from[2] - 1) * stride + dilation * (kernel - 1) + 1;
-            let options = options.output_padding((to[2] + 2 * padding - reached) as i64);
-            let mut layer = ConvTranspose1d::with(inputs, outputs, size, options)?;
-            (layer.weight, layer.bias) = (weight, bias);
-            layer.forward(&image)?
-        }
-        false => {
-            let mut layer = Conv1d::with(inputs, outputs, size, options)?;
-            (layer.weight, layer.bias) = (weight, bias);
-            layer.forward(&image)?
-        }
-    };
-    drop(turn);
-    let wanted = plane.outputs(is_transposed, elements, weights, biases);
-    Ok((y, vec![plane.images, to[0], to[2]], wanted))
-}
-
-/// The convolution whose output has the size of the image. Of an odd number of zeros, the larger
-/// part is at the end.
-fn same_convolution(
-    plane: &Plane,
-    has_bias: bool,
-    [elements, weights, biases]: [&[f64]; 3],
-) -> Result<Output, Error> {
-    let [channels, rows, columns] = plane.large;
-    let plane = Plane {
-        small: [plane.small[0], rows, columns],
-        stride: [1; 2],
-        padding: [0, 1].map(|axis| plane.dilation[axis] * (plane.kernel[axis] - 1) / 2),
-        ..*plane
-    };
-    let numbers = |numbers: [usize; 2]| numbers.map(|number| number as i64);
-    let options = ConvOptions::default().dilation(numbers(plane.dilation)).same_padding();
-    let options = options.groups(plane.groups as i64).bias(has_bias);
-    let (inputs, outputs) = (channels as i64, plane.small[0] as i64);
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut layer = Conv2d::with(inputs, outputs, numbers(plane.kernel), options)?;
-    drop(turn);
-    let [high, wide] = plane.kernel;
-    layer.weight = tensor(&[plane.small[0], channels / plane.groups, high, wide], weights)?;
-    layer.bias = has_bias.then(|| tensor(&[plane.small[0]], biases)).transpose()?;
-    let y = layer.forward(&tensor(&[plane.images, channels, rows, columns], elements)?)?;
-    let shape = vec![plane.images, plane.small[0], rows, columns];
-    Ok((y, shape, plane.outputs(false, elements, weights, biases)))
-}
-
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// The next state of a cell of a long short-term memory.
-fn cell(draw: &mut Draw) -> Result<Case, Error> {
-    let [rows, inputs, hidden] = [(); 3].map(|()| 1 + draw.below(3));
-    let gates = 4 * hidden;
-    let (weight_ih, of_input) = data(draw, &[gates, inputs])?;
-    let (weight_hh, of_hidden) = data(draw, &[gates, hidden])?;
-    let (bias_ih, mut input_biases) = optional(draw, &[gates], 0.0)?;
-    let (bias_hh, mut hidden_biases) = optional(draw, &[gates], 0.0)?;
-    let (x, x_values) = data(draw, &[rows, inputs])?;
-    let ((h, mut h_values), (c, mut c_values)) =
-        (data(draw, &[rows, hidden])?, data(draw, &[rows, hidden])?);
-    let has_state = draw.one_in(2);
-    if !has_state {
-        h_values.fill(0.0);
-        c_values.fill(0.0);
-    }
-    let mut layer = LSTMCell { weight_ih, weight_hh, bias_ih, bias_hh };
-    let is_unbiased = draw.one_in(4);
-    if is_unbiased {
-        layer = layer.without_bias();
-        input_biases.fill(0.0);
-        hidden_biases.fill(0.0);
-    }
-    let (h, c) = layer.forward(&x, has_state.then_some((&h, &c)))?;
-    let sums = affine(&x_values, &of_input, &input_biases, inputs);
-    let hidden_sums = affine(&h_values, &of_hidden, &hidden_biases, hidden);
-    let sums: Vec<f64> = sums.iter().zip(&hidden_sums).map(|(x, y)| x + y).collect();
-    let (mut next_h, mut next_c) = (Vec::new(), Vec::new());
-    for (at, c) in c_values.iter().enumerate() {
-        let gate = |number: usize| sums[at / hidden * gates + number * hidden + at % hidden];
-        let c = sigmoid(gate(1)) * c + sigmoid(gate(0)) * gate(2).tanh();
-        next_h.push(sigmoid(gate(3)) * c.tanh());
-        next_c.push(c);
-    }
-    let shape = vec![rows, hidden];
-    let mut label = format!("cell of {inputs} and {hidden}, with a state: {has_state}");
-    if is_unbiased {
-        label += ", without biases";
-    }
-    Ok(Case { label, outputs: vec![(h, shape.clone(), next_h), (c, shape, next_c)] })
-}
-
-/// Attention of the rows of images, before the last projection. All are projected to a query, a key
-/// and a value each: `length` rows of an image are queries, `count` rows are keys and values. The
-/// sum `added` of an image's head, query and key is part of the score.
-fn attended(
-    [length, count, size, depth]: [usize; 4],
-    [queries, keys, values]: [&[f64]; 3],
-    added: &dyn Fn([usize; 3]) -> f64,
-) -> Vec<f64> {
-    let part = |rows: &[f64], row: usize, kind: usize, column: usize| {
-        rows[(row * 3 + kind) * size + column]
-    };
-    let row_count = queries.len() / (3 * size);
-    let mut mixed: Vec<f64> = Vec::with_capacity(row_count * size);
-    for (row, column) in (0..row_count).flat_map(|row| (0..size).map(move |column| (row, column))) {
-        let (head, first_key) = (column / depth, row / length * count);
-        let score = |key: usize| {
-            let products = (head * depth..(head + 1) * depth)
-                .map(|at| part(queries, row, 0, at) * part(keys, first_key + key, 1, at));
-            let scaled = products.sum::<f64>() / (depth as f64).sqrt();
-            (scaled + added([head, row % length, key])).exp()
-        };
-        let total: f64 = (0..count).map(score).sum();
-        let share = |key: usize| score(key) / total * part(values, first_key + key, 2, column);
-        mixed.push((0..count).map(share).sum());
-    }
-    mixed
-}
-
-/// Summands of scores that a drawn mask stands for, of each head, query and key, and the mask. No
-/// query is without its first key.
-fn mask(draw: &mut Draw, shape: [usize; 3]) -> Result<(Option<Tensor>, Vec<f64>), Error> {
-    let count: usize = shape.iter().product();
-    match draw.below(3) {
-        0 => Ok((None, vec![0.0; count])),
-        1 => {
-            let (mask, values) = data(draw, &shape)?;
-            Ok((Some(mask), values))
-        }
-        _ => {
-            let seen: Vec<bool> =
-                (0..count).map(|at| at % shape[2] == 0 || !draw.one_in(3)).collect();
-            let mask = Tensor::from_slice(&shape.map(|size| size as i64), &seen)?;
-            let added = |seen: &bool| if *seen { 0.0 } else { f64::NEG_INFINITY };
-            Ok((Some(mask), seen.iter().map(added).collect()))
-        }
-    }
-}
-
-/// Self-attention with several heads, and attention to keys and values of their own. Its scores are
-/// small, since their errors are relative errors of their powers.
-fn attention(draw: &mut Draw) -> Result<Case, Error> {
-    let [heads, depth, images] = [(); 3].map(|()| 1 + draw.below(2));
-    let (size, length) = (heads * depth, 1 + draw.below(4));
-    let is_causal = draw.one_in(2);
-    let (in_proj_weight, weights) = data(draw, &[3 * size, size])?;
-    let (in_proj_bias, mut biases) = small_data(draw, &[3 * size])?;
-    let has_bias = draw.one_in(2);
-    if !has_bias {
-        biases.fill(0.0);
-    }
-    let (weight, out_weights) = data(draw, &[size, size])?;
-    let (bias, mut out_biases) = optional(draw, &[size], 0.0)?;
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut layer = MultiHeadAttention::new(size as i64, heads as i64)?.causal(is_causal);
-    drop(turn);
-    (layer.in_proj_weight, layer.in_proj_bias) = (in_proj_weight, has_bias.then_some(in_proj_bias));
-    layer.out_proj = Linear { weight, bias };
-    let shape = [images, length, size];
-    let (x, x_values) = small_data(draw, &shape)?;
-    let is_unbiased = draw.one_in(4);
-    if is_unbiased {
-        layer = layer.without_bias();
-        biases.fill(0.0);
-        out_biases.fill(0.0);
-    }
-    let hidden = |query: usize, key: usize| match is_causal && query < key {
-        true => f64::NEG_INFINITY,
-        false => 0.0,
-    };
-    let projected = |x: &[f64]| affine(x, &weights, &biases, size);
-    let output = |mixed: &[f64]| affine(mixed, &out_weights, &out_biases, size);
-    let rows = projected(&x_values);
-    let sizes = [length, length, size, depth];
-    let mixed = attended(sizes, [&rows[..]; 3], &|[_, query, key]| hidden(query, key));
-    let mut label = format!("attention of {shape:?}, {heads} heads, causal: {is_causal}");
-    if is_unbiased {
-        label += ", without biases";
-    }
-    let mut case = Case::new(label, layer.forward(&x)?, &shape, output(&mixed));
-    if draw.one_in(2) {
-        let count = 1 + draw.below(4);
-        let (keys, key_values) = small_data(draw, &[images, count, size])?;
-        let (values, value_values) = small_data(draw, &[images, count, size])?;
-        let (mask, added) = mask(draw, [heads, length, count])?;
-        let y = layer.attend(&x, &keys, &values, mask.as_ref())?;
-        let added = |[head, query, key]: [usize; 3]| {
-            added[(head * length + query) * count + key] + hidden(query, key)
-        };
-        let parts = [&rows, &projected(&key_values), &projected(&value_values)];
-        let sizes = [length, count, size, depth];
-        let mixed = attended(sizes, parts.map(|part| &part[..]), &added);
-        case.outputs.push((y, shape.to_vec(), output(&mixed)));
-        case.label += &format!(", also to {count} keys, with a mask: {}", mask.is_some());
-    }
+    Engine::new("interp")?.realize(&[&y])?;
+    let found = numbers(&y)?;
+    let p = if is_training { p } else { 0.0 };
+    let is_zero = |at: usize| found.get(at).is_some_and(|x| *x == 0.0);
+    let element = |(at, x): (usize, &f64)| if is_zero(at) { 0.0 } else { x / (1.0 - p) };
+    let wanted = values.iter().enumerate().map(element).collect();
+    let zeros = found.iter().filter(|x| **x == 0.0).count() as f64;
+    let deviation = (200.0 * p * (1.0 - p)).sqrt();
+    let label = format!("dropout with {p} of {dtype}, training: {is_training}, seed {seed}");
+    let mut case = Case::new(label, (dtype, tolerance), y, &shape, wanted);
+    // The tolerance is relative to 1 plus the wanted number.
+    let wanted = 200.0 * p;
+    case.outputs.push(Output::number(zeros, 9.0 * deviation / (1.0 + wanted), wanted)?);
     Ok(case)
 }
 
@@ -568,53 +333,69 @@ fn attention(draw: &mut Draw) -> Result<Case, Error> {
 mod tests {
     use super::*;
 
+    /// The rows of layers.
+    const ROWS: [(&str, crate::checks::calls::Check); 7] = [
+        ("layers", match_formulas),
+        ("convolutions", match_convolutions),
+        ("norms", match_norms),
+        ("cells", match_cells),
+        ("state dicts", state_dicts),
+        ("new layers", initial_values),
+        ("refusals of layers", refusals),
+    ];
+
     #[test]
     fn layers_match_formulas() {
-        for seed in 0..150 {
-            let checked = match_formulas(&mut Draw::new(seed));
-            checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        for (name, row) in ROWS {
+            for seed in 0..150 {
+                let checked = row(&mut Draw::new(seed));
+                checked.unwrap_or_else(|why| panic!("{name}, seed {seed}: {why}"));
+            }
         }
     }
 
     #[test]
     fn layers_are_drawn_with_each_option() {
-        let options: [(Layer, &str); 9] = [
+        let options: [(Layer, &str); 17] = [
             (linear, "without a bias"),
+            (linear, "in f32 of f16"),
             (convolution, "also of rows"),
             (convolution, "also with same padding"),
+            (same, "unequal: true"),
             (cell, "without biases"),
+            (cell, "GRU cell"),
+            (cell, "LSTM cell"),
+            (dropout, "with 0.75"),
             (attention, "without biases"),
             (attention, "with a mask: true"),
+            (attention, "all dropped"),
             (batch_norm, "without statistics"),
             (batch_norm, "without parameters"),
+            (batch_norm, "with a gradient"),
             (norm, "without parameters"),
+            (norm, "with a gradient"),
         ];
         for (layer, option) in options {
             let label = |seed| layer(&mut Draw::new(seed)).expect("it is legal").label;
-            assert!((0..40).any(|seed| label(seed).contains(option)), "{option}");
+            assert!((0..200).any(|seed| label(seed).contains(option)), "{option}");
         }
     }
 
     #[test]
-    fn masks_hide_keys_and_change_scores() {
-        // A head of depth 1: one query, two keys.
-        let (queries, keys) = ([1.0, 0.0, 0.0], [0.0, 1.0, 10.0, 0.0, 1.0, 30.0]);
-        let output = |mask: [f64; 2]| {
-            attended([1, 2, 1, 1], [&queries, &keys, &keys], &|[_, _, key]| mask[key])[0]
-        };
-        assert_eq!(output([0.0, 0.0]), 20.0);
-        assert_eq!(output([0.0, f64::NEG_INFINITY]), 10.0);
-        assert!((output([0.0, 3f64.ln()]) - 25.0).abs() < 1e-9);
-    }
-
-    #[test]
     fn wrong_outputs_are_noticed() {
-        let case = |element: f64, shape: &[usize]| {
-            let output = tensor(&[2], &[1.0, 2.0]).expect("a tensor");
-            Case::new("x".to_string(), output, shape, vec![1.0, element])
+        let case = |typed: Typed, element: f64, shape: &[usize]| {
+            let output = tensor(DType::F32, &[2], &[1.0, 2.0]).expect("a tensor");
+            Case::new("x".to_string(), typed, output, shape, vec![1.0, element])
         };
-        assert_eq!(case(2.0, &[2]).check(), Ok(()));
-        assert!(case(2.001, &[2]).check().is_err() && case(2.0, &[1, 2]).check().is_err());
+        assert_eq!(case(SINGLE, 2.0, &[2]).check(), Ok(()));
+        assert!(case(SINGLE, 2.001, &[2]).check().is_err());
+        assert!(case(SINGLE, 2.0, &[1, 2]).check().is_err());
+        assert!(case((DType::F64, 1e-4), 2.0, &[2]).check().is_err());
+        let small = |unit: f64| {
+            let output = tensor(DType::F32, &[1], &[1e-6]).expect("a tensor");
+            Output { unit, ..Output::new(SINGLE, output, &[1], vec![2e-6]) }.check("x")
+        };
+        assert!(small(1.0).is_ok() && small(1e-6).is_err());
         assert!(agree("x", &[f64::NAN], &[0.0], 1.0).is_err());
         assert!(agree("x", &[0.0], &[0.0, 1.0], 1.0).is_err());
     }

@@ -1,22 +1,25 @@
-//! Optimisers and schedules of the learning rate, against loops over f64 after the formulas of
-//! their documentation.
+//! Optimisers, against loops over f64 after the formulas of their documentation.
 
-use gradiff::nn::optim::{
-    Adam, AdamW, CosineAnnealingLR, LAMB, LARS, LRScheduler, Metric, MultiStepLR, Muon, OneCycleLR,
-    Optimizer, OptimizerGroup, ReduceLROnPlateau, SGD, StepLR,
-};
+mod clips;
+mod refusals;
+mod schedules;
+
+use std::collections::BTreeMap;
+
+use gradiff::nn::optim::{Adam, AdamW, LAMB, LARS, Muon, Optimizer, OptimizerGroup, RMSprop, SGD};
 use gradiff::nn::{get_state_dict, load_state_dict};
 use gradiff::{DType, Error, Tensor};
 
 use super::Draw;
-use super::modules::{agree, eighths};
+use super::modules::{agree, eighths, numbers};
+
+pub(super) use clips::clipped_gradients;
+pub(super) use refusals::refusals;
+pub(super) use schedules::schedules;
 
 /// Number of steps of an optimiser.
 const STEPS: usize = 3;
-/// Number of steps of a schedule.
-const RATES: u64 = 8;
-/// The iterations of Newton and Schulz, and their coefficients.
-const ITERATIONS: usize = 2;
+/// The coefficients of the iterations of Newton and Schulz.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.775, 2.0315];
 /// Dtypes of parameters, and the largest relative error after all steps. In f32, 1 minus a power of
 /// 0.999 has few digits.
@@ -27,52 +30,121 @@ const DTYPES: [(DType, f64); 5] = [
     (DType::F16, 1e-2),
     (DType::BF16, 8e-2),
 ];
+/// The factor of large values and gradients, whose squares are beyond the range of f16, and that of
+/// small gradients, whose squares are below it.
+const LARGE: f64 = 256.0;
+const SMALL: f64 = 1.0 / 1024.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Sgd,
     Lars,
     Muon,
+    RmsProp,
     Adam,
     AdamW,
     Lamb,
 }
 
+impl Kind {
+    /// Returns whether updates are scaled by a ratio of norms.
+    fn has_ratio(self) -> bool {
+        matches!(self, Kind::Lars | Kind::Lamb)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Options {
     kind: Kind,
+    /// No option is set but the rate.
+    is_new: bool,
     lr: f64,
     momentum: f64,
     decay: f64,
     is_nesterov: bool,
     is_classic: bool,
     tcoef: f64,
+    iterations: usize,
     betas: [f64; 2],
+    alpha: f64,
     eps: f64,
 }
 
 impl Options {
     fn draw(draw: &mut Draw) -> Options {
-        let kinds = [Kind::Sgd, Kind::Lars, Kind::Muon, Kind::Adam, Kind::AdamW, Kind::Lamb];
-        let kind = draw.pick(&kinds);
+        let kind = draw.pick(&[
+            Kind::Sgd,
+            Kind::Lars,
+            Kind::Lars,
+            Kind::Muon,
+            Kind::RmsProp,
+            Kind::Adam,
+            Kind::AdamW,
+            Kind::Lamb,
+            Kind::Lamb,
+        ]);
+        let lr = draw.pick(&[0.5, 0.25, 0.125, 0.1]);
+        if draw.one_in(5) {
+            return Options { lr, ..Options::new(kind) };
+        }
         let decay = draw.pick(&[0.0, 0.25, 0.01]);
-        let tcoef = draw.pick(&[0.001, 1.0, 0.0]);
+        let tcoef = draw.pick(&[0.001, 1.0, 1.0, 0.0]);
+        let eps = draw.pick(&[1e-8, 1e-3]);
         Options {
             kind,
-            lr: draw.pick(&[0.5, 0.25, 0.125]),
+            is_new: false,
+            lr,
             momentum: draw.pick(&[0.9, 0.5, 0.0]),
             decay: if kind == Kind::Adam { 0.0 } else { decay },
             is_nesterov: draw.one_in(2),
             is_classic: kind != Kind::Muon && draw.one_in(2),
             tcoef: if kind == Kind::Lars { tcoef } else { 0.0 },
+            iterations: 2,
             betas: draw.pick(&[[0.9, 0.999], [0.5, 0.75], [0.0, 0.0]]),
-            eps: draw.pick(&[1e-8, 1e-3]),
+            alpha: draw.pick(&[0.99, 0.5, 0.0]),
+            // Else the sign of a gradient with its decay would count, which may be almost 0.
+            eps: if kind == Kind::RmsProp && decay != 0.0 { 0.25 } else { eps },
+        }
+    }
+
+    /// The options of an optimiser, by its documentation, if none is set.
+    fn new(kind: Kind) -> Options {
+        let plain = Options {
+            kind,
+            is_new: true,
+            lr: 0.5,
+            momentum: 0.0,
+            decay: 0.0,
+            is_nesterov: false,
+            is_classic: false,
+            tcoef: 0.0,
+            iterations: 5,
+            betas: [0.9, 0.999],
+            alpha: 0.99,
+            eps: 1e-8,
+        };
+        match kind {
+            Kind::Lars => {
+                let plain = Options { momentum: 0.9, decay: 1e-4, ..plain };
+                Options { is_classic: true, tcoef: 0.001, ..plain }
+            }
+            Kind::Muon => Options { momentum: 0.95, decay: 0.1, is_nesterov: true, ..plain },
+            Kind::AdamW => Options { decay: 0.01, ..plain },
+            Kind::Lamb => Options { eps: 1e-6, ..plain },
+            Kind::Sgd | Kind::RmsProp | Kind::Adam => plain,
         }
     }
 
     fn optimizer(&self, tensors: Vec<Tensor>) -> Result<Box<dyn Optimizer>, Error> {
         let Options { lr, momentum, decay, is_nesterov, is_classic, betas: [b1, b2], .. } = *self;
         let optimizer: Box<dyn Optimizer> = match self.kind {
+            Kind::Sgd if self.is_new => Box::new(SGD::new(tensors, lr)?),
+            Kind::Lars if self.is_new => Box::new(LARS::new(tensors, lr)?),
+            Kind::Muon if self.is_new => Box::new(Muon::new(tensors, lr)?),
+            Kind::RmsProp if self.is_new => Box::new(RMSprop::new(tensors, lr)?),
+            Kind::Adam if self.is_new => Box::new(Adam::new(tensors, lr)?),
+            Kind::AdamW if self.is_new => Box::new(AdamW::new(tensors, lr)?),
+            Kind::Lamb if self.is_new => Box::new(LAMB::new(tensors, lr)?),
             Kind::Sgd => {
                 let sgd = SGD::new(tensors, lr)?.momentum(momentum).weight_decay(decay);
                 Box::new(sgd.nesterov(is_nesterov).classic(is_classic))
@@ -83,7 +155,11 @@ impl Options {
             }
             Kind::Muon => {
                 let muon = Muon::new(tensors, lr)?.momentum(momentum).weight_decay(decay);
-                Box::new(muon.nesterov(is_nesterov).newton_schulz(ITERATIONS, COEFFICIENTS))
+                Box::new(muon.nesterov(is_nesterov).newton_schulz(self.iterations, COEFFICIENTS))
+            }
+            Kind::RmsProp => {
+                let rms = RMSprop::new(tensors, lr)?.alpha(self.alpha)?;
+                Box::new(rms.eps(self.eps).weight_decay(decay))
             }
             Kind::Adam => Box::new(Adam::new(tensors, lr)?.betas(b1, b2)?.eps(self.eps)),
             Kind::AdamW => {
@@ -96,6 +172,16 @@ impl Options {
             }
         };
         Ok(optimizer)
+    }
+
+    /// The names of the tensors that are kept for each parameter, and of those that are kept once.
+    fn kept(&self) -> [&'static [&'static str]; 2] {
+        match self.kind {
+            Kind::Sgd | Kind::Lars | Kind::Muon if self.momentum == 0.0 => [&[], &[]],
+            Kind::Sgd | Kind::Lars | Kind::Muon => [&["b"], &[]],
+            Kind::RmsProp => [&["v"], &[]],
+            Kind::Adam | Kind::AdamW | Kind::Lamb => [&["m", "v"], &["b1_t", "b2_t"]],
+        }
     }
 }
 
@@ -121,7 +207,17 @@ impl Model {
         self.steps += 1;
         match self.options.kind {
             Kind::Sgd | Kind::Lars | Kind::Muon => self.descend(gradient),
+            Kind::RmsProp => self.divide(gradient),
             Kind::Adam | Kind::AdamW | Kind::Lamb => self.adapt(gradient),
+        }
+    }
+
+    fn divide(&mut self, gradient: &[f64]) {
+        let Options { lr, decay, alpha, eps, .. } = self.options;
+        for ((value, square), g) in self.values.iter_mut().zip(&mut self.squares).zip(gradient) {
+            let g = g + decay * *value;
+            *square = alpha * *square + (1.0 - alpha) * g * g;
+            *value -= lr * g / (square.sqrt() + eps);
         }
     }
 
@@ -143,7 +239,7 @@ impl Model {
             });
         }
         if kind == Kind::Muon {
-            update = orthogonalized(&update, self.columns);
+            update = orthogonalized(&update, self.columns, self.options.iterations);
             self.values.iter_mut().for_each(|value| *value *= 1.0 - lr * decay);
         }
         subtract(&mut self.values, &update, late);
@@ -177,7 +273,7 @@ fn subtract(values: &mut [f64], update: &[f64], factor: f64) {
 }
 
 /// The matrix of the update after the iterations `c[0] x + c[1] (x xT) x + c[2] (x xT)^2 x`.
-fn orthogonalized(update: &[f64], columns: usize) -> Vec<f64> {
+fn orthogonalized(update: &[f64], columns: usize, iterations: usize) -> Vec<f64> {
     let length = norm(update) + 1e-7;
     let mut x: Vec<f64> = update.iter().map(|x| x / length).collect();
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
@@ -193,7 +289,7 @@ fn orthogonalized(update: &[f64], columns: usize) -> Vec<f64> {
         }
         found
     };
-    for _ in 0..ITERATIONS {
+    for _ in 0..iterations {
         let (first, second) = (applied(&x, &x), applied(&x, &applied(&x, &x)));
         let terms = x.iter().zip(first).zip(second);
         let [c0, c1, c2] = COEFFICIENTS;
@@ -204,31 +300,38 @@ fn orthogonalized(update: &[f64], columns: usize) -> Vec<f64> {
 
 /// A parameter, and its model.
 struct Parameter {
-    shape: [i64; 2],
+    dtype: DType,
+    tolerance: f64,
+    shape: Vec<i64>,
     tensor: Tensor,
     model: Model,
 }
 
 impl Parameter {
     fn new(
-        dtype: DType,
-        shape: [i64; 2],
+        (dtype, tolerance): (DType, f64),
+        shape: &[i64],
         options: Options,
         values: Vec<f64>,
     ) -> Result<Parameter, Error> {
-        let tensor = tensor(dtype, &shape, &values)?;
-        Ok(Parameter { shape, tensor, model: Model::new(options, shape[1] as usize, values) })
+        let tensor = tensor(dtype, shape, &values)?;
+        // Axes after the first are taken as one.
+        let columns = shape.iter().skip(1).product::<i64>() as usize;
+        let model = Model::new(options, columns, values);
+        Ok(Parameter { dtype, tolerance, shape: shape.to_vec(), tensor, model })
     }
 }
 
 /// Parameters with an optimiser: one, or a wide one and a column.
 struct Trained {
-    dtype: DType,
-    tolerance: f64,
     parameters: Vec<Parameter>,
     /// A tensor that the optimiser must not change.
     buffer: Tensor,
     options: Options,
+    /// The factors of values and of gradients.
+    scales: [f64; 2],
+    /// The optimiser is given the first parameter twice.
+    is_doubled: bool,
 }
 
 /// The numbers of a column, from those of the parameter before it.
@@ -236,37 +339,77 @@ fn of_column(numbers: &[f64], count: usize) -> Vec<f64> {
     numbers.iter().take(count).map(|number| 0.25 - number / 2.0).collect()
 }
 
+/// Numbers times a factor.
+fn scaled(numbers: &[f64], factor: f64) -> Vec<f64> {
+    numbers.iter().map(|number| number * factor).collect()
+}
+
 impl Trained {
     fn draw(draw: &mut Draw) -> Result<Trained, Error> {
         let options = Options::draw(draw);
-        let (dtype, tolerance) = draw.pick(&DTYPES);
-        let shape = draw.pick(&[[2, 3], [3, 2], [1, 4], [2, 2]]);
-        let values = eighths(draw, (shape[0] * shape[1]) as usize);
-        let column = of_column(&values, shape[1] as usize);
-        let mut parameters = vec![Parameter::new(dtype, shape, options, values)?];
-        if shape[0] < shape[1] {
-            parameters.push(Parameter::new(dtype, [shape[1], 1], options, column)?);
+        let typed = draw.pick(&DTYPES);
+        let shapes: [&[i64]; 8] =
+            [&[2, 3], &[3, 2], &[1, 4], &[2, 2], &[1, 3], &[2, 1, 3], &[4], &[]];
+        // Muon takes no parameter of fewer than two axes.
+        let count = if options.kind == Kind::Muon { 6 } else { 8 };
+        let shape = draw.pick(&shapes[..count]);
+        let mut values = eighths(draw, shape.iter().product::<i64>() as usize);
+        // The ratio of a norm of 0 is another one.
+        let is_zero = draw.one_in(if options.kind.has_ratio() { 3 } else { 8 });
+        if is_zero {
+            values.fill(0.0);
+        }
+        let large = draw.pick(&[1.0, LARGE]);
+        let of_gradient = draw.pick(&[1.0, LARGE, SMALL]);
+        // Updates are about as large as the values.
+        let scales = match options.kind {
+            Kind::Sgd | Kind::Lars => [large, large],
+            Kind::Lamb if !is_zero => [large, of_gradient],
+            _ => [1.0, of_gradient],
+        };
+        let first = scaled(&values, scales[0]);
+        let mut parameters = vec![Parameter::new(typed, shape, options, first)?];
+        if let [rows, columns] = *shape
+            && rows < columns
+        {
+            let typed = if draw.one_in(3) { draw.pick(&DTYPES) } else { typed };
+            let column = scaled(&of_column(&values, columns as usize), scales[0]);
+            parameters.push(Parameter::new(typed, &[columns, 1], options, column)?);
         }
         let buffer = parameters[0].tensor.contiguous().requires_grad_(false)?;
-        Ok(Trained { dtype, tolerance, parameters, buffer, options })
+        Ok(Trained { parameters, buffer, options, scales, is_doubled: draw.one_in(4) })
     }
 
     fn optimizer(&self) -> Result<Box<dyn Optimizer>, Error> {
         let parameters = self.parameters.iter().map(|part| part.tensor.clone());
-        self.options.optimizer([self.buffer.clone()].into_iter().chain(parameters).collect())
+        let mut tensors: Vec<Tensor> =
+            [self.buffer.clone()].into_iter().chain(parameters).collect();
+        if self.is_doubled {
+            tensors.push(self.parameters[0].tensor.clone());
+        }
+        self.options.optimizer(tensors)
     }
 
     /// Computes gradients of a linear function, once or twice.
     fn backward(&mut self, draw: &mut Draw) -> Result<(), Error> {
         let zeros = |part: &Parameter| vec![0.0; part.model.values.len()];
         let mut gradients: Vec<Vec<f64>> = self.parameters.iter().map(zeros).collect();
+        let is_zero = draw.one_in(if self.options.kind.has_ratio() { 4 } else { 8 });
         for factor in [2, 1].into_iter().take(1 + draw.below(2)) {
             let mut weights = eighths(draw, gradients[0].len());
-            for (part, gradient) in self.parameters.iter().zip(&mut gradients) {
-                subtract(gradient, &weights, -f64::from(factor));
-                let tensor = tensor(self.dtype, &part.shape, &weights)?;
+            if is_zero {
+                weights.fill(0.0);
+            }
+            let parts = self.parameters.iter().zip(&mut gradients).enumerate();
+            for (number, (part, gradient)) in parts {
+                let of_part = match number {
+                    0 => weights.clone(),
+                    _ => of_column(&weights, gradient.len()),
+                };
+                let of_part = scaled(&of_part, self.scales[1]);
+                subtract(gradient, &of_part, -f64::from(factor));
+                let tensor = tensor(part.dtype, &part.shape, &of_part)?;
                 part.tensor.mul(factor)?.backward_by(&tensor)?;
-                weights = of_column(&weights, part.shape[1] as usize);
             }
         }
         let parts = self.parameters.iter_mut().zip(&gradients);
@@ -274,16 +417,74 @@ impl Trained {
         Ok(())
     }
 
+    fn label(&self, part: &Parameter) -> String {
+        let Trained { options, scales, .. } = self;
+        format!("{options:?} of {}{:?}, scales {scales:?}", part.dtype, part.shape)
+    }
+
+    /// Compares elements, as parts of the first scale.
+    fn compare(
+        &self,
+        label: &str,
+        tolerance: f64,
+        found: &Tensor,
+        wanted: &[f64],
+    ) -> Result<(), String> {
+        let found = numbers(found).map_err(|error| format!("{label}: {error}"))?;
+        let unit = 1.0 / self.scales[0];
+        agree(label, &scaled(&found, unit), &scaled(wanted, unit), tolerance)
+    }
+
     fn check(&self, buffered: &[f64]) -> Result<(), String> {
-        let label = format!("{:?} of {}", self.options, self.dtype);
-        let read = |tensor: &Tensor| tensor.detach().cast(DType::F64)?.to_vec::<f64>();
-        for Parameter { shape, tensor, model } in &self.parameters {
-            let label = format!("{label}{shape:?}");
-            let found = read(tensor).map_err(|error| format!("{label}: {error}"))?;
-            agree(&label, &found, &model.values, self.tolerance)?;
+        for part in &self.parameters {
+            let (label, found) = (self.label(part), part.tensor.detach());
+            self.compare(&label, part.tolerance, &found, &part.model.values)?;
         }
-        let found = read(&self.buffer).map_err(|error| format!("{label}: {error}"))?;
-        agree(&format!("buffer of {label}"), &found, buffered, 0.0)
+        let label = format!("buffer of {}", self.label(&self.parameters[0]));
+        self.compare(&label, 0.0, &self.buffer, buffered)
+    }
+
+    /// Checks the parameters of an optimiser, its rate, and the types of the tensors that it keeps.
+    fn check_kept(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
+        let label = self.label(&self.parameters[0]);
+        let shapes = optimizer.parameters().iter().map(|tensor| tensor.shape().to_vec());
+        let (shapes, wanted): (Vec<Vec<i64>>, Vec<&Vec<i64>>) =
+            (shapes.collect(), self.parameters.iter().map(|part| &part.shape).collect());
+        if shapes.iter().ne(wanted.iter().copied()) {
+            return Err(format!("{label}: parameters of {shapes:?}, not {wanted:?}"));
+        }
+        let is_wide = self.parameters.iter().any(|part| part.dtype == DType::F64);
+        let rate = self.parameters[0].model.options.lr;
+        let rate = if is_wide { rate } else { f64::from(rate as f32) };
+        let found = optimizer.lr().map_err(|error| format!("{label}: {error}"))?;
+        if found != rate {
+            return Err(format!("{label}: a rate of {found}, not {rate}"));
+        }
+        let single = if is_wide { DType::F64 } else { DType::F32 };
+        let [each, once] = self.options.kept();
+        let mut wanted = BTreeMap::from([("lr".to_string(), (single, vec![1]))]);
+        wanted.extend(once.iter().map(|name| (name.to_string(), (single, vec![1]))));
+        for (number, part) in self.parameters.iter().enumerate() {
+            // Those of halves are of f32.
+            let wide = if part.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            let named = |name: &&str| (format!("{name}.{number}"), (wide, part.shape.clone()));
+            wanted.extend(each.iter().map(named));
+        }
+        let typed =
+            |(name, tensor): (String, Tensor)| (name, (tensor.dtype(), tensor.shape().to_vec()));
+        let found: BTreeMap<String, (DType, Vec<i64>)> =
+            get_state_dict(optimizer).into_iter().map(typed).collect();
+        match found == wanted {
+            true => Ok(()),
+            false => Err(format!("{label} keeps {found:?}, not {wanted:?}")),
+        }
+    }
+
+    /// The number of tensors that a step computes: parameters, their gradients, the state, and the
+    /// buffer.
+    fn computed(&self) -> usize {
+        let [each, once] = self.options.kept();
+        self.parameters.len() * (2 + each.len()) + once.len() + 1
     }
 }
 
@@ -294,7 +495,7 @@ fn tensor(dtype: DType, shape: &[i64], values: &[f64]) -> Result<Tensor, Error> 
 
 /// Draws optimisers, and compares their parameters after each step with those of a loop. Before the
 /// second step, the rate is changed and the state is moved to new optimisers. Some steps are not
-/// run.
+/// run, and some compute a loss, too.
 pub(super) fn match_scalar_loops(draw: &mut Draw) -> Result<(), String> {
     let problem = |error: Error| error.to_string();
     let count = if draw.one_in(3) { 2 } else { 1 };
@@ -306,31 +507,68 @@ pub(super) fn match_scalar_loops(draw: &mut Draw) -> Result<(), String> {
     let buffered: Vec<Vec<f64>> = trained.iter().map(values).collect();
     let optimizers = trained.iter().map(Trained::optimizer).collect::<Result<_, _>>();
     let mut group = OptimizerGroup::new(optimizers.map_err(problem)?);
+    for (part, optimizer) in trained.iter().zip(&group.optimizers) {
+        part.check_kept(&**optimizer).map_err(|problem| format!("new: {problem}"))?;
+    }
     let _training = Tensor::train(true);
     for step in 0..STEPS {
         group.zero_grad();
+        let before = scaled(&trained[0].parameters[0].model.values, 2.0);
         for (part, slot) in trained.iter_mut().zip(&mut group.optimizers) {
             if step == 1 {
                 change(part, slot).map_err(problem)?;
+                part.check_kept(&**slot).map_err(|problem| format!("changed: {problem}"))?;
             }
             part.backward(draw).map_err(problem)?;
         }
-        let stepped = match draw.one_in(4) {
+        let loss = trained[0].parameters[0].tensor.detach().mul(2).map_err(problem)?;
+        let (choice, computes_loss) = (draw.below(4), draw.one_in(2));
+        let losses = [&loss];
+        let losses = if computes_loss { &losses[..] } else { &[] };
+        match choice {
             // The values are computed by a later step, or where they are read.
-            true => group.optimizers.iter_mut().try_for_each(|x| x.schedule_step().map(drop)),
-            false => group.step(),
-        };
-        stepped.map_err(problem)?;
+            0 => {
+                for (part, optimizer) in trained.iter().zip(&mut group.optimizers) {
+                    let found = optimizer.schedule_step().map_err(problem)?.len();
+                    if found != part.computed() {
+                        let label = part.label(&part.parameters[0]);
+                        let wanted = part.computed();
+                        return Err(format!("{label}: {found} tensors of a step, not {wanted}"));
+                    }
+                }
+            }
+            1 => {
+                for optimizer in &mut group.optimizers {
+                    optimizer.step_with(losses).map_err(problem)?;
+                }
+            }
+            2 => group.step_with(losses).map_err(problem)?,
+            _ => group.step().map_err(problem)?,
+        }
         for (part, buffered) in trained.iter().zip(&buffered) {
             part.check(buffered).map_err(|problem| format!("step {step}: {problem}"))?;
         }
+        if computes_loss && choice != 3 {
+            let first = &trained[0].parameters[0];
+            let label = format!("step {step}: the loss beside {}", trained[0].label(first));
+            trained[0].compare(&label, first.tolerance, &loss, &before)?;
+        }
     }
-    // No gradient, no step.
-    group.zero_grad();
+    // No training, or no gradient: no step.
+    let (mode, reason) = match draw.one_in(2) {
+        true => (Some(Tensor::train(false)), "outside of training"),
+        false => (None, "without gradients"),
+    };
+    if mode.is_none() {
+        group.zero_grad();
+    }
     match group.step() {
-        Err(Error::Invalid(_)) => Ok(()),
-        answer => Err(format!("a step without gradients: {answer:?}")),
+        Err(Error::Invalid(_)) => {}
+        answer => return Err(format!("a step {reason}: {answer:?}")),
     }
+    let unchanged = |(part, buffered): (&Trained, &Vec<f64>)| part.check(buffered);
+    let checked = trained.iter().zip(&buffered).try_for_each(unchanged);
+    checked.map_err(|problem| format!("after a step {reason}: {problem}"))
 }
 
 /// Halves the rate, and replaces the optimiser by a new one with its state.
@@ -344,151 +582,30 @@ fn change(part: &mut Trained, slot: &mut Box<dyn Optimizer>) -> Result<(), Error
     Ok(())
 }
 
-/// A schedule that depends on the number of steps alone.
-#[derive(Clone, Copy, Debug)]
-enum Schedule {
-    Step { size: u64, gamma: f64 },
-    Milestones { first: u64, second: u64, gamma: f64 },
-    Cosine { t_max: u64, eta_min: f64 },
-    Cycle { max_lr: f64, div: f64, final_div: f64, total: u64, pct_start: f64 },
-}
-
-impl Schedule {
-    fn draw(draw: &mut Draw) -> Schedule {
-        let gamma = draw.pick(&[0.5, 0.1, 2.0]);
-        let count = 1 + draw.below(5) as u64;
-        match draw.below(4) {
-            0 => Schedule::Step { size: count, gamma },
-            1 => Schedule::Milestones { first: count, second: count + 2, gamma },
-            2 => Schedule::Cosine { t_max: count, eta_min: draw.pick(&[0.0, 0.125]) },
-            _ => {
-                let (div, final_div) = (draw.pick(&[4.0, 25.0]), draw.pick(&[2.0, 100.0]));
-                let pct_start = draw.pick(&[0.5, 0.3]);
-                Schedule::Cycle { max_lr: 1.0, div, final_div, total: 2 + count, pct_start }
-            }
-        }
-    }
-
-    fn create(self, optimizer: &mut SGD) -> Result<Box<dyn LRScheduler>, Error> {
-        let scheduler: Box<dyn LRScheduler> = match self {
-            Schedule::Step { size, gamma } => Box::new(StepLR::new(optimizer, size, gamma)?),
-            Schedule::Milestones { first, second, gamma } => {
-                Box::new(MultiStepLR::new(optimizer, &[first, second], gamma)?)
-            }
-            Schedule::Cosine { t_max, eta_min } => {
-                Box::new(CosineAnnealingLR::new(optimizer, t_max, eta_min)?)
-            }
-            Schedule::Cycle { max_lr, div, final_div, total, pct_start } => {
-                Box::new(OneCycleLR::new(optimizer, max_lr, div, final_div, total, pct_start)?)
-            }
-        };
-        Ok(scheduler)
-    }
-
-    /// The rate after so many steps from a first one of 1.
-    fn rate(self, steps: u64) -> f64 {
-        match self {
-            Schedule::Step { size, gamma } => {
-                (1..=steps).filter(|step| step.is_multiple_of(size)).map(|_| gamma).product()
-            }
-            Schedule::Milestones { first, second, gamma } => {
-                [first, second].iter().filter(|at| **at <= steps).map(|_| gamma).product()
-            }
-            Schedule::Cosine { t_max, eta_min } => {
-                let angle = std::f64::consts::PI * steps as f64 / t_max as f64;
-                eta_min + (1.0 - eta_min) * (1.0 + angle.cos()) / 2.0
-            }
-            Schedule::Cycle { max_lr, div, final_div, total, pct_start } => {
-                let (low, last) = (max_lr / div, max_lr / div / final_div);
-                let (rising, total) = (total as f64 * pct_start, total as f64);
-                match steps as f64 {
-                    steps if steps < rising => low + (max_lr - low) * steps / rising,
-                    steps if total <= steps => last,
-                    steps => max_lr + (last - max_lr) * (steps - rising) / (total - rising),
-                }
-            }
-        }
-    }
-}
-
-/// Draws schedules, and compares their rates with formulas. Midway their state is moved to new
-/// ones.
-pub(super) fn schedules(draw: &mut Draw) -> Result<(), String> {
-    let problem = |error: Error| error.to_string();
-    let sgd = || SGD::new([Tensor::from_slice(&[1], &[0.0f32])?], 1.0);
-    let mut optimizer = sgd().map_err(problem)?;
-    let schedule = Schedule::draw(draw);
-    let mut scheduler = schedule.create(&mut optimizer).map_err(problem)?;
-    for steps in 1..=RATES {
-        if steps == RATES / 2 {
-            let mut unused = sgd().map_err(problem)?;
-            let mut next = schedule.create(&mut unused).map_err(problem)?;
-            let state = scheduler.state_dict().map_err(problem)?;
-            next.load_state_dict(&state).map_err(problem)?;
-            scheduler = next;
-        }
-        scheduler.step(&mut optimizer).map_err(problem)?;
-        let found = [scheduler.lr_after(steps), optimizer.lr().map_err(problem)?];
-        let label = format!("{schedule:?} after {steps} steps");
-        agree(&label, &found, &[schedule.rate(steps); 2], 1e-6)?;
-    }
-    plateau(draw)
-}
-
-/// Draws metrics, and compares the rate with that of a loop that lowers it when the metric was not
-/// better for more than `patience` steps.
-fn plateau(draw: &mut Draw) -> Result<(), String> {
-    let problem = |error: Error| error.to_string();
-    let tensor = Tensor::from_slice(&[1], &[0.0f32]).map_err(problem)?;
-    let mut optimizer = SGD::new([tensor], 1.0).map_err(problem)?;
-    let metric = draw.pick(&[
-        Metric::MinRelative(0.25),
-        Metric::MinAbsolute(0.5),
-        Metric::MaxRelative(0.25),
-        Metric::MaxAbsolute(0.5),
-    ]);
-    let (factor, patience) = (draw.pick(&[0.5, 0.1]), draw.below(3) as u64);
-    let create = || ReduceLROnPlateau::default().metric(metric).factor(factor).patience(patience);
-    let mut scheduler = create();
-    let (mut best, mut bad, mut rate): (Option<f64>, u64, f64) = (None, 0, 1.0);
-    let mut seen = Vec::new();
-    for steps in 1..=RATES {
-        let current = draw.pick(&[1.0, 2.0, 1.25, 1.5, 0.5, 4.0, f64::NAN]);
-        seen.push(current);
-        let is_better = match (metric, best) {
-            (_, None) => !current.is_nan(),
-            (Metric::MinRelative(by), Some(best)) => current < best - by * best,
-            (Metric::MinAbsolute(by), Some(best)) => current < best - by,
-            (Metric::MaxRelative(by), Some(best)) => current > best + by * best,
-            (Metric::MaxAbsolute(by), Some(best)) => current > best + by,
-        };
-        (best, bad) = if is_better { (Some(current), 0) } else { (best, bad + 1) };
-        if bad > patience {
-            (rate, bad) = (rate * factor, 0);
-        }
-        if steps == RATES / 2 {
-            let mut next = create();
-            let state = scheduler.state_dict().map_err(problem)?;
-            next.load_state_dict(&state).map_err(problem)?;
-            scheduler = next;
-        }
-        scheduler.step(&mut optimizer, current).map_err(problem)?;
-        let found = optimizer.lr().map_err(problem)?;
-        let label = format!("{metric:?}, factor {factor}, patience {patience}, of {seen:?}");
-        agree(&label, &[found], &[rate], 1e-6)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn optimisers_match_loops() {
-        for seed in 0..60 {
+        for seed in 0..120 {
             let checked = match_scalar_loops(&mut Draw::new(seed));
             checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    #[test]
+    fn clipped_gradients_match_loops() {
+        for seed in 0..120 {
+            let checked = clipped_gradients(&mut Draw::new(seed));
+            checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    #[test]
+    fn refusals_hold() {
+        for seed in 0..300 {
+            refusals(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         }
     }
 
@@ -504,30 +621,42 @@ mod tests {
         let shapes: Vec<Vec<i64>> = shapes.collect();
         assert!(shapes.len() == 2 && shapes[0] != shapes[1], "{shapes:?}");
         assert_eq!(trained.check(&buffered), Ok(()));
-        trained.parameters[1].model.values[0] += 0.5;
+        trained.parameters[1].model.values[0] += 0.5 * trained.scales[0];
         assert!(trained.check(&buffered).is_err());
     }
 
+    /// A ratio of norms is 1 where one of them is 0.
     #[test]
-    fn schedules_match_formulas() {
-        for seed in 0..100 {
-            schedules(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        }
+    fn parameters_of_zeros_are_drawn_and_change() {
+        let drawn = (0..80).map(|seed| Trained::draw(&mut Draw::new(seed)).expect("it is legal"));
+        let is_zero = |x: &&f64| **x == 0.0;
+        let mut zeros = drawn.filter(|trained| {
+            let values = &trained.parameters[0].model.values;
+            trained.options.kind.has_ratio()
+                && values.iter().filter(is_zero).count() == values.len()
+        });
+        let mut trained = zeros.next().expect("some are zeros");
+        let model = &mut trained.parameters[0].model;
+        model.step(&vec![1.0; model.values.len()]);
+        assert!(model.values.iter().all(|value| *value < 0.0), "{:?}", model.values);
     }
 
     /// Each option changes the steps, so that an optimiser that ignores it is found.
     #[test]
     fn options_change_steps() {
         let plain = |kind| Options {
-            kind,
+            is_new: false,
             lr: 0.5,
             momentum: 0.0,
             decay: 0.0,
             is_nesterov: false,
             is_classic: false,
             tcoef: 0.0,
+            iterations: 2,
             betas: [0.5, 0.75],
+            alpha: 0.5,
             eps: 1e-8,
+            ..Options::new(kind)
         };
         let after = |options: Options| {
             let mut model = Model::new(options, 2, vec![1.0, -2.0, 0.5, 3.0]);
@@ -545,6 +674,10 @@ mod tests {
             (momentum, Options { is_classic: true, ..momentum }),
             (plain(Kind::Lars), Options { tcoef: 1.0, ..plain(Kind::Lars) }),
             (plain(Kind::Muon), Options { decay: 0.25, ..plain(Kind::Muon) }),
+            (plain(Kind::Muon), Options { iterations: 5, ..plain(Kind::Muon) }),
+            (plain(Kind::RmsProp), Options { alpha: 0.99, ..plain(Kind::RmsProp) }),
+            (plain(Kind::RmsProp), Options { decay: 0.25, ..plain(Kind::RmsProp) }),
+            (plain(Kind::RmsProp), Options { eps: 1e-3, ..plain(Kind::RmsProp) }),
             (plain(Kind::Adam), Options { betas: [0.9, 0.999], ..plain(Kind::Adam) }),
             (plain(Kind::Adam), Options { eps: 1e-3, ..plain(Kind::Adam) }),
             (plain(Kind::AdamW), Options { decay: 0.25, ..plain(Kind::AdamW) }),

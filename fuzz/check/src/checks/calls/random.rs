@@ -28,18 +28,24 @@ struct Streams {
 }
 
 impl Streams {
-    /// The first words of 32 bits of a call on a device.
-    fn words(&mut self, device: &'static str, count: usize) -> Vec<u32> {
-        let at = match self.drew.iter().position(|(known, _)| *known == device) {
+    /// Advances the counter of a device by the words of a call, but for the first one. Returns its
+    /// number.
+    fn advance(&mut self, device: &'static str, words: u32) -> usize {
+        match self.drew.iter().position(|(known, _)| *known == device) {
             Some(at) => {
-                self.drew[at].1 = self.drew[at].1.wrapping_add(count as u32);
+                self.drew[at].1 = self.drew[at].1.wrapping_add(words);
                 at
             }
             None => {
                 self.drew.push((device, 0));
                 self.drew.len() - 1
             }
-        };
+        }
+    }
+
+    /// The first words of 32 bits of a call on a device.
+    fn words(&mut self, device: &'static str, count: usize) -> Vec<u32> {
+        let at = self.advance(device, count as u32);
         let of_device = UPSTREAM.lines().find_map(|line| {
             let key = line.strip_prefix(&format!("key {at} = "))?;
             u64::from_str_radix(key, 16).ok()
@@ -161,6 +167,10 @@ pub(super) fn random(draw: &mut Draw) -> Result<(), String> {
         calls.push(match draw.below(8) {
             0 => dropout(draw, &mut streams)?,
             1 => multinomial(draw, &mut streams)?,
+            2 => {
+                uncomputed(draw, &mut streams)?;
+                continue;
+            }
             _ => distribution(draw, &mut streams)?,
         });
     }
@@ -169,6 +179,49 @@ pub(super) fn random(draw: &mut Draw) -> Result<(), String> {
     }
     let seeded = |problem| format!("seed {seed}: {problem}");
     calls.iter().try_for_each(|call| call.check(draw)).map_err(seeded)
+}
+
+/// Draws numbers that are not computed, on any device and up to the limit of a call: those of later
+/// calls are others.
+fn uncomputed(draw: &mut Draw, streams: &mut Streams) -> Result<(), String> {
+    let device = draw.pick(&gradiff::runtime::device_names());
+    let on = RandomOn::device(device).map_err(|error| error.to_string())?;
+    // Numbers of a word, of two, and of half a word each.
+    let (dtype, count): (DType, i64) = match draw.below(3) {
+        0 => (DType::F32, draw.pick(&[3, 5, (1 << 32) - 1, 1 << 32])),
+        1 => (DType::F64, draw.pick(&[3, (1 << 31) - 1, 1 << 31])),
+        _ => (DType::F16, draw.pick(&[3, (1 << 33) - 2, (1 << 33) - 1])),
+    };
+    let words = u32::try_from((count as u64 * dtype.size_bytes() as u64).div_ceil(4));
+    let label = format!("rand of {dtype}[{count}] on {device}");
+    match (on.rand(dtype, &[count]), words) {
+        (Ok(x), Ok(words)) if x.shape() == [count] && x.dtype() == dtype => {
+            streams.advance(device, words);
+            Ok(())
+        }
+        (Err(Error::Invalid(_)), Err(_)) => Ok(()),
+        (found, words) => Err(format!("{label} gives {found:?}, it has the words {words:?}")),
+    }
+}
+
+/// Checks drawn calls of `randint` and of what keeps or drops elements, after a drawn seed.
+pub(super) fn integers_and_choices(draw: &mut Draw) -> Result<(), String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = draw.bits();
+    Tensor::manual_seed(seed);
+    let mut streams = Streams { seed: seed as u32, drew: Vec::new() };
+    for _ in 0..3 {
+        let call = match draw.below(6) {
+            0 => dropout(draw, &mut streams)?,
+            1 => multinomial(draw, &mut streams)?,
+            _ => {
+                let target = Target::draw(draw)?;
+                integers(draw, &mut streams, target)
+            }
+        };
+        call.check(draw).map_err(|problem| format!("seed {seed}: {problem}"))?;
+    }
+    Ok(())
 }
 
 /// The device, the dtype and the shape of a call.
@@ -338,17 +391,36 @@ fn distribution(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> 
     Ok(Call { label, result, wanted })
 }
 
+/// The ends of a range within a type, as `randint` takes them: of few numbers, of about half of
+/// them, or of nearly all.
+fn span(draw: &mut Draw, first: i128, last: i128) -> (i64, i64) {
+    let near = |draw: &mut Draw| draw.below(4) as i128;
+    let middle = first + (last - first) / 2;
+    let (low, high) = match draw.below(4) {
+        0 => (first + near(draw), last + 1 - near(draw)),
+        1 => (first + near(draw), middle + near(draw)),
+        2 => (middle - near(draw), last + 1 - near(draw)),
+        _ => (first + (last - first) / 4, last - (last - first) / 4 + near(draw)),
+    };
+    let [low, high] = [low, high].map(|end| end.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
+    (low, high)
+}
+
 /// A call of `randint`: the integral part of a product of f32, plus the lower end.
 fn integers(draw: &mut Draw, streams: &mut Streams, target: Target) -> Call {
     let dtype = draw.pick(&DType::ALL);
     let range = scalar::range(dtype).filter(|_| dtype != DType::Bool);
     let (first, last) = range.unwrap_or((0, 255));
-    let mut end = || {
+    let end = |draw: &mut Draw| {
         let end = draw.pick(&[0, 10, -3, 100, 1 << 24, 1 << 40, first, last]);
         let end = end + draw.pick(&[0, 0, 1, -1, 2]);
         end.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     };
-    let (low, high) = (end(), end());
+    let (low, high) = match range {
+        // A range of the type, of any length: some are longer than its largest number.
+        Some(_) if draw.one_in(2) => span(draw, first, last),
+        _ => (end(draw), end(draw)),
+    };
     let (from, to) = (i128::from(low), i128::from(high));
     let fits = range.is_some_and(|(min, max)| min <= from && from < to && to - 1 <= max);
     let Target { device, on, shape, .. } = &target;
@@ -387,10 +459,27 @@ fn permutation(draw: &mut Draw, streams: &mut Streams, target: &Target) -> Call 
 fn dropout(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     let device = default_device().map_err(|error| error.to_string())?;
     let p = draw.pick(&[0.0, 0.5, 0.1, 0.9, 1.0, 1.5, -0.1, f64::NAN]);
-    let dtype = draw.pick(&[DType::F32, DType::F32, DType::F16, DType::F64, DType::I32, DType::U8]);
+    let dtype = draw.pick(&[
+        DType::F32,
+        DType::F32,
+        DType::F16,
+        DType::F64,
+        DType::I32,
+        DType::U8,
+        DType::BF16,
+        DType::I64,
+        DType::Bool,
+    ]);
     let count = draw.below(20);
     let number = |at: usize| scalar::number(dtype, at as i128 % 13 - 3).expect("it has numbers");
-    let given: Vec<Constant> = (0..count).map(number).collect();
+    let mut given: Vec<Constant> = (0..count).map(number).collect();
+    // What is dropped is 0, whatever it was.
+    if dtype.is_float() && draw.one_in(2) {
+        let special = [f64::INFINITY, f64::NAN, f64::NEG_INFINITY];
+        for element in given.iter_mut().step_by(2) {
+            *element = scalar::float(dtype, draw.pick(&special)).expect("it is a float's type");
+        }
+    }
     let bytes = super::values::bytes_of(&given);
     let x = Tensor::from_bytes(dtype, &[count as i64], &bytes).map_err(|e| e.to_string())?;
     let trains = !draw.one_in(4);
@@ -408,7 +497,7 @@ fn dropout(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     let to = if dtype.is_float() { dtype } else { DType::F32 };
     let numbers = streams.fractions(device, DType::F32, count);
     // Halves are multiplied in f32.
-    let wide = if to == DType::F16 { DType::F32 } else { to };
+    let wide = if matches!(to, DType::F16 | DType::BF16) { DType::F32 } else { to };
     let factor = scalar::float(wide, 1.0 / (1.0 - p)).expect("it is a float's type");
     let element = |(x, number): (&Constant, &f64)| {
         if *number < rounded(DType::F32, p) {
@@ -437,9 +526,14 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     }
     let shape = [rows as i64, categories as i64];
     let shape = if is_flat { &shape[1..] } else { &shape[..] };
-    let weights_of = Tensor::from_slice(shape, &weights).map_err(|error| error.to_string())?;
-    let result = weights_of.multinomial(samples, replaces);
-    let label = format!("multinomial({samples}, {replaces}) of {weights:?} as {shape:?}");
+    // Of several types, and in f64 of extreme magnitudes: only their ratio counts.
+    let dtypes = [DType::F32, DType::F32, DType::F64, DType::F16, DType::I32, DType::U8];
+    let dtype = draw.pick(&dtypes);
+    let scale = if dtype == DType::F64 { draw.pick(&[1.0, 1e-300, 1e250, 1e-15]) } else { 1.0 };
+    let scaled: Vec<f64> = weights.iter().map(|weight| f64::from(*weight) * scale).collect();
+    let weights_of = Tensor::from_slice(shape, &scaled).and_then(|weights| weights.cast(dtype));
+    let result = weights_of.and_then(|weights| weights.multinomial(samples, replaces));
+    let label = format!("multinomial({samples}, {replaces}) of {dtype} {scaled:?} as {shape:?}");
     let is_legal = 0 < categories && (samples == 1 || 1 < samples && replaces);
     if !is_legal {
         return Ok(Call { label, result, wanted: None });

@@ -1,15 +1,24 @@
 //! The table of calls: one row for each fallible method, or for methods that fail alike.
 
-use gradiff::{Element, Engine, Error, Scalar, Tensor, keepdim};
+mod movements;
+mod readings;
+
+use gradiff::{Error, Tensor, keepdim};
 use gradiff_corpus::{
     Arg, ArgKind, Arity, BinaryOp, DType, Index, Literal, Method, Operand, ReduceOp, Shape,
-    Statement, TensorType, UnaryOp, ValueId, literal_bits, promote, statement_type,
+    Statement, TensorType, UnaryOp, ValueId, promote, statement_type,
 };
+use movements::{
+    arange, expand, from_bytes, from_slice, full, pad, reshape, scalar, shrink, squeeze, transpose,
+    unsqueeze, zeros,
+};
+use readings::{engine_new, item, read, run, to_vec};
 
 use super::{
     Call, Draw, Expected, Row, batches, contractions, copies, devices, files, folds, gradients,
-    intervals, limits, memories, modules, name_of, nodes, optimisers, options, random, repeated,
-    rules, selections, sizes, statistics, stores, threads, uniform, values, views, wide, windows,
+    indexing, intervals, limits, memories, modules, name_of, nodes, optimisers, options, orders,
+    pools, random, repeated, rules, selections, sizes, slices, statistics, stores, threads,
+    uniform, values, views, wide, windows,
 };
 use crate::backends::translate;
 
@@ -17,7 +26,7 @@ use crate::backends::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 80] = [
+pub(super) const ROWS: [(&str, Row); 97] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -91,13 +100,30 @@ pub(super) const ROWS: [(&str, Row); 80] = [
     ("stores that repeat elements", Row::Check(repeated::stores)),
     ("entries on disk", Row::Check(stores::stores)),
     ("files", Row::Check(files::round_trips)),
+    ("blocks of GGUF", Row::Check(files::quantised)),
+    ("checkpoints", Row::Check(files::checkpoints)),
+    ("files that are refused", Row::Check(files::refusals)),
     ("layers", Row::Check(modules::match_formulas)),
+    ("convolutions", Row::Check(modules::match_convolutions)),
+    ("norms", Row::Check(modules::match_norms)),
+    ("cells", Row::Check(modules::match_cells)),
+    ("state dicts", Row::Check(modules::state_dicts)),
+    ("new layers", Row::Check(modules::initial_values)),
+    ("refusals of layers", Row::Check(modules::refusals)),
     ("optimisers", Row::Check(optimisers::match_scalar_loops)),
+    ("clipped gradients", Row::Check(optimisers::clipped_gradients)),
+    ("refusals of optimisers", Row::Check(optimisers::refusals)),
     ("schedules", Row::Check(optimisers::schedules)),
     ("likes", Row::Check(random::likes)),
     ("sums of gradients", Row::Check(gradients::accumulations)),
     ("spreads and means", Row::Check(statistics::statistics)),
     ("threads", Row::Check(threads::threads)),
+    ("indices of all kinds", Row::Check(indexing::indices)),
+    ("pools", Row::Check(pools::pools)),
+    ("orders", Row::Check(orders::orders)),
+    ("comparisons", Row::Check(orders::comparisons)),
+    ("slices of buffers", Row::Check(slices::slices)),
+    ("random integers and choices", Row::Check(random::integers_and_choices)),
 ];
 
 impl Draw {
@@ -490,208 +516,8 @@ fn gather(draw: &mut Draw) -> Call {
     typed(draw, &[source, index], statement)
 }
 
-fn reshape(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let mut to = draw.odd_shape(&source.shape);
-    if draw.one_in(3) {
-        to = vec![source.count() as i64];
-    }
-    let x = draw.tensor(&source);
-    let count = source.count() as u128;
-    let shape = inferred(&to, count).filter(|shape| shapes_count(shape) == count);
-    let expected = shape.map(|shape| TensorType { shape, ..source.clone() });
-    call(format!("reshape of {source:?} to {to:?}"), expected, move || x.reshape(&to))
-}
-
-/// The shape, if it is legal, with the size of so many elements in place of a single -1.
-fn inferred(shape: &[i64], count: u128) -> Option<Shape> {
-    let (unknown, known): (Vec<i64>, Vec<i64>) = shape.iter().partition(|size| **size == -1);
-    let known = shapes_count(&legal(&known)?);
-    let size = match unknown.len() {
-        0 => return legal(shape),
-        1 if known != 0 && count.is_multiple_of(known) => i64::try_from(count / known).ok()?,
-        _ => return None,
-    };
-    let sizes = shape.iter().map(|known| if *known == -1 { size } else { *known });
-    legal(&sizes.collect::<Vec<_>>())
-}
-
-fn shapes_count(shape: &[usize]) -> u128 {
-    if shape.contains(&0) { 0 } else { shape.iter().map(|size| *size as u128).product() }
-}
-
-fn expand(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let to = draw.odd_shape(&source.shape);
-    let x = draw.tensor(&source);
-    // Axes are added before the first; -1 keeps a size.
-    let kept = |added: usize| -> Option<Shape> {
-        let is_kept = |axis: usize| added <= axis && to[axis] == -1;
-        let size = |axis: usize| match is_kept(axis) {
-            true => source.shape[axis - added] as i64,
-            false => to[axis],
-        };
-        let shape = legal(&(0..to.len()).map(size).collect::<Vec<_>>())?;
-        let mut pairs = shape[added..].iter().zip(&source.shape);
-        pairs.all(|(to, from)| to == from || *from == 1).then_some(shape)
-    };
-    let shape = to.len().checked_sub(source.shape.len()).and_then(kept);
-    let expected = shape.map(|shape| TensorType { shape, ..source.clone() });
-    call(format!("expand of {source:?} to {to:?}"), expected, move || x.expand(&to))
-}
-
-fn scalar(literal: &Literal) -> Scalar {
-    match literal {
-        Literal::Bool(value) => Scalar::Bool(*value),
-        Literal::Int(value) => Scalar::Int(*value),
-        Literal::Float(value) => Scalar::Float(*value),
-    }
-}
-
-fn pad(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let rank = source.shape.len() + usize::from(draw.one_in(12));
-    let pads: Vec<(i64, i64)> = (0..rank).map(|_| (draw.odd_size(2), draw.odd_size(0))).collect();
-    let value = if draw.one_in(3) { draw.literal() } else { zero(source.dtype) };
-    let x = draw.tensor(&source);
-    let grown = pads.iter().zip(&source.shape).map(|((before, after), size)| {
-        let padded = *size as i128 + *before as i128 + *after as i128;
-        let is_legal = 0 <= *before && 0 <= *after;
-        i64::try_from(padded).ok().filter(|_| is_legal)
-    });
-    let shape: Option<Vec<i64>> = grown.collect();
-    let shape = shape.filter(|_| rank == source.shape.len()).and_then(|shape| legal(&shape));
-    let is_representable = literal_bits(source.dtype, &value).is_some();
-    let expected =
-        shape.filter(|_| is_representable).map(|shape| TensorType { shape, ..source.clone() });
-    let label = format!("pad of {source:?} by {pads:?} with {value}");
-    call(label, expected, move || x.pad(&pads, scalar(&value)))
-}
-
-fn zero(dtype: DType) -> Literal {
-    if dtype == DType::Bool { Literal::Bool(false) } else { Literal::Int(0) }
-}
-
-fn shrink(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let mut ranges: Vec<(i64, i64)> = Vec::new();
-    for size in &source.shape {
-        let start = draw.below(size + 1) as i64;
-        let end = start + draw.below(size + 1 - start as usize) as i64;
-        ranges.push(match draw.below(10) {
-            0 => (start - 1, end),
-            1 => (start, *size as i64 + 1),
-            2 => (end, start),
-            3 => (draw.odd_size(start), draw.odd_size(end)),
-            _ => (start, end),
-        });
-    }
-    if draw.one_in(12) {
-        ranges.push((0, 1));
-    }
-    let x = draw.tensor(&source);
-    let fits = ranges.len() == source.shape.len()
-        && ranges.iter().zip(&source.shape).all(|((start, end), size)| {
-            0 <= *start && start <= end && *end as i128 <= *size as i128
-        });
-    let shape = || ranges.iter().map(|(start, end)| (end - start) as usize).collect();
-    let expected = fits.then(|| TensorType { dtype: source.dtype, shape: shape() });
-    call(format!("shrink of {source:?} to {ranges:?}"), expected, move || x.shrink(&ranges))
-}
-
-fn full(draw: &mut Draw) -> Call {
-    let (dtype, shape) = (draw.dtype_or_void(), draw.shape());
-    let (shape, value) = (draw.odd_shape(&shape), draw.literal());
-    let is_representable = |dtype: &DType| literal_bits(*dtype, &value).is_some();
-    let expected = dtype.filter(is_representable).zip(legal(&shape));
-    let expected = expected.map(|(dtype, shape)| TensorType { dtype, shape });
-    let label = format!("full of {dtype:?} {shape:?} with {value}");
-    call(label, expected, move || Tensor::full(name_of(dtype), &shape, scalar(&value)))
-}
-
-fn zeros(draw: &mut Draw) -> Call {
-    let (dtype, shape) = (draw.dtype_or_void(), draw.shape());
-    let shape = draw.odd_shape(&shape);
-    let expected = dtype.zip(legal(&shape)).map(|(dtype, shape)| TensorType { dtype, shape });
-    let make = draw.pick(&[Tensor::zeros, Tensor::ones]);
-    let label = format!("zeros or ones of {dtype:?} {shape:?}");
-    call(label, expected, move || make(name_of(dtype), &shape))
-}
-
-fn arange(draw: &mut Draw) -> Call {
-    let dtype = draw.dtype_or_void();
-    let count = draw.odd_size(3);
-    let ends = [0, 1, -1, i64::MIN, i64::MAX];
-    let (start, step) = (draw.pick(&ends), draw.pick(&ends));
-    let expected = dtype.filter(|dtype| dtype.is_int()).zip(legal(&[count]));
-    let expected = expected.map(|(dtype, shape)| TensorType { dtype, shape });
-    let label = format!("arange of {dtype:?} from {start} by {step}, {count} of them");
-    call(label, expected, move || Tensor::arange(name_of(dtype), start, step, count))
-}
-
-fn from_bytes(draw: &mut Draw) -> Call {
-    let (source, dtype) = (draw.source_type(), draw.dtype_or_void());
-    let shape = draw.odd_shape(&source.shape);
-    let size = source.count() * dtype.map_or(0, |dtype| dtype.size_bytes());
-    let size = if draw.one_in(4) { size + 1 } else { size };
-    let fits = |(dtype, shape): &(DType, Shape)| {
-        shapes_count(shape) * dtype.size_bytes() as u128 == size as u128
-    };
-    let expected = dtype.zip(legal(&shape)).filter(fits);
-    let expected = expected.map(|(dtype, shape)| TensorType { dtype, shape });
-    let label = format!("from_bytes of {dtype:?} {shape:?}, {size} bytes");
-    call(label, expected, move || Tensor::from_bytes(name_of(dtype), &shape, &vec![0; size]))
-}
-
-fn from_slice(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let shape = draw.odd_shape(&source.shape);
-    let count = source.count();
-    let expected = legal(&shape).filter(|shape| shapes_count(shape) == count as u128);
-    let expected = expected.map(|shape| TensorType { dtype: DType::I16, shape });
-    let label = format!("from_slice of {shape:?}, {count} elements");
-    call(label, expected, move || Tensor::from_slice(&shape, &vec![1i16; count]))
-}
-
-fn transpose(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let (x, rank) = (draw.tensor(&source), source.shape.len());
-    let ((number0, axis0), (number1, axis1)) = (draw.axis_number(rank), draw.axis_number(rank));
-    let mut shape = source.shape.clone();
-    let expected = axis0.zip(axis1).map(|(axis0, axis1)| {
-        shape.swap(axis0, axis1);
-        TensorType { shape, ..source.clone() }
-    });
-    let label = format!("transpose of {source:?}, axes {number0} and {number1}");
-    call(label, expected, move || x.transpose(number0, number1))
-}
-
-fn squeeze(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let x = draw.tensor(&source);
-    let (number, axis) = draw.axis_number(source.shape.len());
-    let mut shape = source.shape.clone();
-    let expected = axis.filter(|axis| shape[*axis] == 1).map(|axis| {
-        shape.remove(axis);
-        TensorType { shape, ..source.clone() }
-    });
-    call(format!("squeeze of {source:?}, axis {number}"), expected, move || x.squeeze(number))
-}
-
-fn unsqueeze(draw: &mut Draw) -> Call {
-    let source = draw.source_type();
-    let x = draw.tensor(&source);
-    let (number, axis) = draw.axis_number(source.shape.len() + 1);
-    let mut shape = source.shape.clone();
-    let expected = axis.map(|axis| {
-        shape.insert(axis, 1);
-        TensorType { shape, ..source.clone() }
-    });
-    call(format!("unsqueeze of {source:?}, axis {number}"), expected, move || x.unsqueeze(number))
-}
-
 /// The shape to which both shapes broadcast, if there is one.
-fn broadcast(x: &[usize], y: &[usize]) -> Option<Shape> {
+pub(super) fn broadcast(x: &[usize], y: &[usize]) -> Option<Shape> {
     let rank = x.len().max(y.len());
     let size = |shape: &[usize], at: usize| match (at + shape.len()).checked_sub(rank) {
         Some(axis) => shape[axis],
@@ -796,108 +622,4 @@ fn div(draw: &mut Draw) -> Call {
     let expected = broadcast(&x.shape, &y.shape).map(|shape| TensorType { dtype, shape });
     let b = draw.tensor(&y);
     call(format!("div of {x:?} by {y:?}"), expected, move || a.div(&b))
-}
-
-/// An engine that is always available.
-fn interp() -> Engine {
-    Engine::new("interp").expect("the interpreter is always there")
-}
-
-/// Checks that `found` is `wanted`, or, where `wanted` is none, a refusal as invalid.
-fn check_answer<T: PartialEq + std::fmt::Debug>(
-    label: &str,
-    wanted: Option<&T>,
-    found: Result<T, Error>,
-) -> Result<(), String> {
-    match (wanted, found) {
-        (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(()),
-        (Some(wanted), Ok(found)) if *wanted == found => Ok(()),
-        (_, found) => {
-            Err(format!("{label}: {found:?}, expected {wanted:?} (None means a refusal)"))
-        }
-    }
-}
-
-fn item(draw: &mut Draw) -> Result<(), String> {
-    let shape = match draw.below(3) {
-        0 => draw.shape(),
-        1 => vec![1; draw.below(4)],
-        _ => vec![2],
-    };
-    let count = shapes_count(&shape) as usize;
-    let (is_wrong_type, value) = (draw.one_in(4), draw.bits() as i32);
-    let x = Tensor::from_slice(&sizes(&shape), &vec![value; count]).map_err(|e| e.to_string())?;
-    let is_negated = draw.one_in(4);
-    let x = if is_negated { x.neg().map_err(|e| e.to_string())? } else { x };
-    let wanted = (count == 1).then_some(if is_negated { value.wrapping_neg() } else { value });
-    let label = format!("item of i32{shape:?}");
-    if is_wrong_type {
-        return check_answer(&format!("{label} as f32"), None, x.item::<f32>());
-    }
-    check_answer(&label, wanted.as_ref(), x.item::<i32>())
-}
-
-fn to_vec(draw: &mut Draw) -> Result<(), String> {
-    let (dtype, shape) = (draw.dtype(), draw.shape());
-    let source = TensorType { dtype, shape };
-    let x = draw.zeros(&source);
-    fn read<T: Element + PartialEq + std::fmt::Debug + Default>(
-        x: &Tensor,
-        source: &TensorType,
-    ) -> Result<(), String> {
-        let label = format!("to_vec of {source:?} as {}", T::DTYPE);
-        let is_legal = translate::dtype(source.dtype) == T::DTYPE;
-        let wanted = is_legal.then(|| vec![T::default(); source.count()]);
-        check_answer(&label, wanted.as_ref(), x.to_vec::<T>())?;
-        let array = x.to_ndarray::<T>();
-        let array = array.map(|array| (array.shape().to_vec(), array.iter().copied().collect()));
-        let wanted = wanted.map(|elements| (source.shape.clone(), elements));
-        check_answer(&label, wanted.as_ref(), array)
-    }
-    type Reader = fn(&Tensor, &TensorType) -> Result<(), String>;
-    let readers: [Reader; 6] =
-        [read::<bool>, read::<i32>, read::<u8>, read::<f32>, read::<i64>, read::<u32>];
-    let dtypes = [DType::Bool, DType::I32, DType::U8, DType::F32, DType::I64, DType::U32];
-    let reader = match dtypes.iter().position(|known| *known == dtype) {
-        Some(at) if !draw.one_in(3) => readers[at],
-        _ => draw.pick(&readers),
-    };
-    reader(&x, &source)
-}
-
-/// A constant of too large a shape cannot be read.
-fn read(draw: &mut Draw) -> Result<(), String> {
-    let size = draw.pick(&[(1_i64 << 32) + 1, 1 << 33, 1 << 40]);
-    let large = Tensor::zeros(gradiff::DType::U8, &[size]).map_err(|e| e.to_string())?;
-    check_answer(&format!("read of u8[{size}]"), None, large.to_bytes())
-}
-
-/// Opens a device that does not exist, or one that may be missing here.
-fn engine_new(draw: &mut Draw) -> Result<(), String> {
-    if draw.one_in(4) {
-        return match Engine::new("cuda") {
-            Ok(_) | Err(Error::Runtime(gradiff::runtime::Error::Unavailable { .. })) => Ok(()),
-            Err(error) => Err(format!("Engine::new of \"cuda\" fails with: {error}")),
-        };
-    }
-    let name = draw.pick(&["", "none", "interp ", "interpreter", "jit/opts", "cuda:0x", "\0"]);
-    match Engine::new(name) {
-        Err(Error::Runtime(error)) if error.to_string().contains(name) => Ok(()),
-        Err(error) => Err(format!("Engine::new of {name:?} fails with: {error}")),
-        Ok(_) => Err(format!("Engine::new of {name:?} opens a device")),
-    }
-}
-
-/// Checks that a plan that was not compiled does not run.
-fn run(draw: &mut Draw) -> Result<(), String> {
-    let count = 1 + draw.below(4);
-    let x = Tensor::from_slice(&[count as i64], &vec![7u16; count]).map_err(|e| e.to_string())?;
-    let x = x.add(&x).map_err(|e| e.to_string())?;
-    let engine = interp();
-    let plan = engine.plan(&[&x]).map_err(|error| error.to_string())?;
-    check_answer("run of a plan that was not compiled", None, engine.run(&plan))?;
-    match x.to_bytes() {
-        Err(_) => Ok(()),
-        Ok(bytes) => Err(format!("read of a tensor that was only planned gives {bytes:?}")),
-    }
 }

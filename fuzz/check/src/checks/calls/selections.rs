@@ -39,7 +39,9 @@ pub(super) fn selections(draw: &mut Draw) -> Result<(), String> {
         return Ok(());
     }
     let truths: Vec<bool> = (0..outer.iter().product()).map(|_| draw.one_in(2)).collect();
-    let mask = tensor(outer, &truths)?;
+    // It may be on another device, where it is computed.
+    let mask = tensor(outer, &truths)?.to(draw.pick(&["interp", "jit"]));
+    let mask = mask.map_err(|error| error.to_string())?;
     let block: usize = inner.iter().product();
     let kept = truths.iter().filter(|truth| **truth).count();
     let is_kept = |number: &usize| truths[number / block];

@@ -23,7 +23,7 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    fn is_met(self, found: Constant) -> bool {
+    pub(super) fn is_met(self, found: Constant) -> bool {
         let value = scalar::to_float(found);
         match self {
             Wanted::Free => true,
@@ -40,7 +40,7 @@ impl Wanted {
     }
 }
 
-fn element(dtype: DType, bytes: &[u8]) -> Constant {
+pub(super) fn element(dtype: DType, bytes: &[u8]) -> Constant {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     Constant::from_bits(dtype, u64::from_le_bytes(word))
@@ -165,7 +165,7 @@ pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
 }
 
 /// The value converted to another type; as a bool, whether it is not 0.
-fn converted(x: Constant, to: DType) -> Option<Constant> {
+pub(super) fn converted(x: Constant, to: DType) -> Option<Constant> {
     let zero = scalar::zero(x.dtype());
     match to {
         _ if x.dtype() == to => Some(x),

@@ -52,7 +52,7 @@ const COMPILER_SECONDS: u64 = 15;
 const INDEX_KERNEL_LIMIT: u64 = 6;
 
 /// Number of kernels of local arrays in a call of [`check_kernels`].
-const WRITTEN_KERNELS: u64 = 4;
+const WRITTEN_KERNELS: u64 = 1;
 
 /// A kernel with its arrays before and after it.
 pub(crate) struct Drawn {
@@ -175,7 +175,7 @@ pub fn crate_of_kernels(problem: &str) -> Crate {
         None if problem.contains(wrapping::PREFIX) => Crate::Render,
         None if problem.contains(crate::models::linear::WRONG) => Crate::Graph,
         None if problem.contains(damage::HAS_TEXT) => Crate::Render,
-        None if problem.starts_with(crate::checks::points::SAID) => Crate::Rewrite,
+        None if problem.contains(crate::checks::points::SAID) => Crate::Rewrite,
         None => Crate::Graph,
         Some(_) if problem.contains(RIGHT_AS_TEXT) => Crate::Runtime,
         Some(device) => crate::blame::last_stage(device).1,
