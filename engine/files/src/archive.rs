@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use zip::read::{ArchiveOffset, Config};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -31,7 +32,10 @@ impl Archive {
     pub(crate) fn open(path: &Path, note: &str) -> Result<Archive, Problem> {
         let source = Source::open(path)?;
         let size_bytes = source.size_bytes;
-        let mut zip = match ZipArchive::new(BufReader::new(source.file)) {
+        // The archive begins with the file. Looking for its beginning, the crate takes that of a
+        // PyTorch file whose name has 21 letters to be 76 bytes later.
+        let config = Config { archive_offset: ArchiveOffset::Known(0) };
+        let mut zip = match ZipArchive::with_config(config, BufReader::new(source.file)) {
             Err(error @ ZipError::InvalidArchive(_)) => {
                 return broken(format!(
                     "this is no zip archive, or it is broken ({error}); {note}"

@@ -67,11 +67,16 @@ impl Problem {
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
         match error.kind() {
-            // Said by decoders of damaged or unknown data, which is no fault of the system.
+            // Said by decoders of damaged or unknown data, which is no fault of the system: errors
+            // of the system have a number.
             io::ErrorKind::InvalidData
             | io::ErrorKind::InvalidInput
             | io::ErrorKind::Unsupported
-            | io::ErrorKind::UnexpectedEof => Problem::File(error.to_string()),
+            | io::ErrorKind::UnexpectedEof
+                if error.raw_os_error().is_none() =>
+            {
+                Problem::File(error.to_string())
+            }
             _ => Problem::Io(error),
         }
     }
@@ -80,6 +85,10 @@ impl From<io::Error> for Problem {
 impl From<ZipError> for Problem {
     fn from(error: ZipError) -> Problem {
         match error {
+            // The system refuses to seek to an entry whose offset is larger than any file.
+            ZipError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Problem::File(error.to_string())
+            }
             ZipError::Io(error) => error.into(),
             error => Problem::File(error.to_string()),
         }
@@ -95,4 +104,31 @@ impl From<gradiff_tensor::Error> for Problem {
 /// The error for a broken part of a file.
 pub(crate) fn broken<T>(problem: impl Into<String>) -> Result<T, Problem> {
     Err(Problem::File(problem.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, SeekFrom};
+
+    use super::*;
+
+    /// Numbers of EINVAL, ENOSYS and EOPNOTSUPP, as file systems give them for what they do not do.
+    #[test]
+    fn errors_of_the_system_are_not_of_the_file() {
+        for number in [22, 38, 95] {
+            let error = io::Error::from_raw_os_error(number);
+            assert!(matches!(Problem::from(error), Problem::Io(_)), "{number}");
+        }
+        for kind in [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported] {
+            let error = io::Error::new(kind, "damaged");
+            assert!(matches!(Problem::from(error), Problem::File(_)), "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_offset_that_no_file_has_is_an_error_of_the_file() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let error = file.seek(SeekFrom::Start(u64::MAX)).expect_err("it is too far");
+        assert!(matches!(Problem::from(ZipError::Io(error)), Problem::File(_)));
+    }
 }

@@ -107,6 +107,9 @@ for name, tensor in model.state_dict().items():
     expect("model.pt", f"model.{name}", tensor)
 expect("model.pt", "list.0", torch.ones(1))
 expect("model.pt", "list.2.0", torch.zeros(1))
+# Where a name has 21 letters, a header is where the directory begins for a reader that ignores its zip64 end.
+torch.save({"w": torch.tensor([1.0, -2.0])}, DATA / "a_model_of_21_letters.pt")
+expect("a_model_of_21_letters.pt", "w", torch.tensor([1.0, -2.0]))
 torch.save(torch.nn.Linear(1, 1), DATA / "module.pt")
 torch.save({"c": torch.zeros(1, dtype=torch.complex64)}, DATA / "complex.pt")
 # The imaginary part of a conjugate has the negative bit.

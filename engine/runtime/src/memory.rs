@@ -85,7 +85,7 @@ impl Memory {
     /// the bytes however small it is. It does not wait for kernels that read this memory, but for
     /// the first part. `on_device` is true for kernels of a device with memory of its own, which
     /// take parts of the bytes that are there. `None` if these bytes, or those on the host, are not
-    /// current, or the part is empty.
+    /// current or not all written, or the part is empty.
     ///
     /// # Errors
     /// As [`Memory::part`].

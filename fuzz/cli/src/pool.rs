@@ -529,8 +529,8 @@ impl Client {
 struct Clock {
     worker: u32,
     start: Instant,
-    /// Processor time of the worker at the first pause, so that short requests need not read it;
-    /// `None` where the system does not give it.
+    /// Processor time of the worker at the first pause, from which on it counts: short requests
+    /// need not read it. `None` where the system does not give it.
     before: OnceCell<Option<Duration>>,
     cpu: Duration,
     wall: Duration,

@@ -59,10 +59,10 @@ pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Fai
         let mut check: fn() -> Result<(), String> = gradiff_check::check_float_mode;
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["run", numbers] => {
-                batches += 1;
                 if batches.is_multiple_of(CANARIES_ONE_IN) {
                     check = gradiff_check::check_canaries;
                 }
+                batches += 1;
                 let numbers = crate::sequence::numbers(numbers).ok_or_else(unknown)?;
                 let program = |index| gradiff_gen::program_at(options.seed, index, &config).program;
                 let programs: Vec<Program> = numbers.iter().copied().map(program).collect();

@@ -184,7 +184,7 @@ impl Tensor {
     /// Creates a tensor with the dtype, the shape and the device of `self`, filled with uniform
     /// numbers of [0, 1), as [`rand`](Tensor::rand). Floats.
     /// # Errors
-    /// If the dtype is not a float, or there are more than 2^34 bytes.
+    /// As [`rand`](Tensor::rand).
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;

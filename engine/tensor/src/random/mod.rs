@@ -174,8 +174,8 @@ random! {
     /// Creates a tensor of uniform numbers of [0, 1): multiples of 2^-23 in f32, 2^-52 in f64,
     /// 2^-10 in f16 and 2^-7 in bf16. Floats.
     /// # Errors
-    /// If the dtype is not a float, a size is negative or too large, or there are 2^34 bytes or
-    /// more, which are all that a counter can tell apart.
+    /// If the dtype is not a float, a size is negative or too large, or there are 2^32 words of 4
+    /// bytes or more, the last one whole or not: numbers would repeat.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;

@@ -24,7 +24,7 @@ pub(super) fn fractions(
     let size_bytes = elements.unsigned_abs() * dtype.size_bytes() as u64;
     let Ok(words) = u32::try_from(size_bytes.div_ceil(4)) else {
         return invalid(format!(
-            "{name} of {dtype}{shape:?}: a call draws less than 16 GiB, since numbers would repeat"
+            "{name} of {dtype}{shape:?}: a call draws less than 2^32 words, or numbers repeat"
         ));
     };
     let words = random_words(placement, draw(device, words), words)?;

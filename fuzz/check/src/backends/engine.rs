@@ -29,6 +29,10 @@ pub(crate) const CHANGED: &str = "an output changed after its launch";
 const TURN_PROGRAMS: u64 = 8;
 
 /// The programs of a hunt that a backend runs: one group of eight programs out of `every`.
+///
+/// Each program runs on few backends, since the oracle judges each result by itself. What is wrong
+/// on all of them is found sooner if more programs run, and what is wrong on one as soon as it is
+/// where each program runs on all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     every: u64,
@@ -212,37 +216,65 @@ const fn wgpu(
 /// All backends: a new device or mode is one line.
 pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
-    row("jit", "jit", "machine code by Cranelift, in process"),
-    BackendRow { turn: Turn::new(12, 0), ..row("c", "c", "C source by the system's compiler") },
+    BackendRow {
+        turn: Turn::new(2, 0),
+        ..row("jit", "jit", "machine code by Cranelift, in process")
+    },
+    BackendRow { turn: Turn::new(24, 0), ..row("c", "c", "C source by the system's compiler") },
     BackendRow {
         turn: Turn::NEVER,
         ..row("opencl", "opencl", "OpenCL C by the driver that is there")
     },
-    BackendRow { fuse: false, ..row("interp/unfused", "interp", "every node realised") },
-    BackendRow { merge_views: false, ..row("interp/unmerged", "interp", "views never merged") },
+    BackendRow {
+        fuse: false,
+        turn: Turn::new(4, 0),
+        ..row("interp/unfused", "interp", "every node realised")
+    },
+    BackendRow {
+        merge_views: false,
+        turn: Turn::new(4, 1),
+        ..row("interp/unmerged", "interp", "views never merged")
+    },
     BackendRow {
         mode: Mode::Strict,
+        turn: Turn::new(4, 2),
         ..row("interp/strict", "interp", "only rules that keep every bit")
     },
     BackendRow {
         mode: Mode::Fast,
         finite_for: Some("fast mode"),
+        turn: Turn::new(4, 3),
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
-    drawn("interp/opts", "interp", Some("loops"), "legal optimisations, drawn for each kernel"),
-    drawn("interp/vectors", "interp", Some("vectors"), "the same, unrolled, in vectors"),
-    drawn("interp/groups", "interp", Some("groups"), "the same in groups of threads, limits drawn"),
     BackendRow {
-        turn: Turn::new(2, 1),
+        turn: Turn::new(3, 0),
+        ..drawn(
+            "interp/opts",
+            "interp",
+            Some("loops"),
+            "legal optimisations, drawn for each kernel",
+        )
+    },
+    BackendRow {
+        turn: Turn::new(3, 1),
+        ..drawn("interp/vectors", "interp", Some("vectors"), "the same, unrolled, in vectors")
+    },
+    BackendRow {
+        turn: Turn::new(3, 2),
+        ..drawn("interp/groups", "interp", Some("groups"), "the same in groups, limits drawn")
+    },
+    BackendRow {
+        turn: Turn::new(4, 1),
         ..drawn("jit/opts", "jit", Some("plain"), "the same, unrolled")
     },
     BackendRow {
-        turn: Turn::new(4, 0),
+        turn: Turn::new(8, 0),
         ..drawn("jit/vectors", "jit", Some("vectors"), "the same, unrolled, in vectors")
     },
-    heuristic("interp/heuristic", "interp"),
+    BackendRow { turn: Turn::new(2, 0), ..heuristic("interp/heuristic", "interp") },
     BackendRow {
         target: Some("groups"),
+        turn: Turn::new(3, 0),
         ..row_with(
             Opts::Heuristic,
             "interp/groups-heuristic",
@@ -250,28 +282,28 @@ pub const BACKENDS: &[BackendRow] = &[
             "the engine's choice for groups, limits drawn",
         )
     },
-    heuristic("jit/heuristic", "jit"),
-    BackendRow { turn: Turn::new(4, 1), ..heuristic("c/heuristic", "c") },
+    BackendRow { turn: Turn::new(2, 1), ..heuristic("jit/heuristic", "jit") },
+    BackendRow { turn: Turn::new(8, 1), ..heuristic("c/heuristic", "c") },
     BackendRow {
-        turn: Turn::new(32, 1),
+        turn: Turn::new(64, 1),
         ..drawn("c/opts", "c", None, "legal optimisations, in the vectors of this machine")
     },
     BackendRow {
         turn: Turn::NEVER,
         ..drawn("opencl/opts", "opencl", None, "legal optimisations, drawn for each kernel")
     },
-    BackendRow { turn: Turn::new(128, 3), ..heuristic("opencl/heuristic", "opencl") },
-    small("interp/groups-small", "interp", Some("groups"), Turn::new(2, 0)),
-    small("jit/small", "jit", None, Turn::new(2, 1)),
-    small("c/small", "c", None, Turn::new(64, 18)),
-    session("interp/session", "interp", Turn::ALWAYS),
-    session("jit/session", "jit", Turn::new(2, 0)),
-    session("c/session", "c", Turn::new(64, 9)),
+    BackendRow { turn: Turn::new(256, 3), ..heuristic("opencl/heuristic", "opencl") },
+    small("interp/groups-small", "interp", Some("groups"), Turn::new(4, 2)),
+    small("jit/small", "jit", None, Turn::new(4, 3)),
+    small("c/small", "c", None, Turn::new(128, 18)),
+    session("interp/session", "interp", Turn::new(2, 1)),
+    session("jit/session", "jit", Turn::new(4, 0)),
+    session("c/session", "c", Turn::new(128, 9)),
     session("opencl/session", "opencl", Turn::NEVER),
     session("cuda/session", "cuda", Turn::NEVER),
     BackendRow {
         is_session: true,
-        turn: Turn::new(128, 21),
+        turn: Turn::new(256, 21),
         ..wgpu("wgpu/session", "wgpu", Opts::Heuristic, "used as applications do")
     },
     uops(0, "uops/cuda", "cuda", Opts::Heuristic, "what the engine chooses for CUDA"),
@@ -315,22 +347,22 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
-        turn: Turn::new(64, 17),
+        turn: Turn::new(128, 17),
         ..row("c/strict", "c", "the same, in the vectors of this machine")
     },
-    text(Turn::new(32, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
-    text(Turn::new(32, 9), "text/metal", "metal", Opts::Drawn(5), COMPILED),
-    text(Turn::new(32, 18), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
-    text(Turn::new(32, 27), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
+    text(Turn::new(64, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
+    text(Turn::new(64, 9), "text/metal", "metal", Opts::Drawn(5), COMPILED),
+    text(Turn::new(64, 18), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
+    text(Turn::new(64, 27), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
     BackendRow {
-        turn: Turn::new(64, 5),
+        turn: Turn::new(128, 5),
         ..wgpu("wgpu/heuristic", "wgpu", Opts::Heuristic, AS_NEW)
     },
     BackendRow {
-        turn: Turn::new(64, 37),
+        turn: Turn::new(128, 37),
         ..wgpu("wgpu/core-heuristic", "wgpu-core", Opts::Heuristic, AS_NEW)
     },
     BackendRow { turn: Turn::NEVER, ..row("cuda", "cuda", "CUDA C++ by NVRTC") },

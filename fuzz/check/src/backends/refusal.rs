@@ -18,6 +18,12 @@ impl Refusal {
         Refusal { text: format!("{part}: {}", self.text), ..self }
     }
 
+    /// The refusal that names the error's variant, by which blame recognises an error of the
+    /// runtime.
+    pub(crate) fn of_call(error: gradiff::Error) -> Refusal {
+        Refusal { text: format!("{error:?}"), is_environment: error.is_environment() }
+    }
+
     /// The outcome of the refused program.
     pub(crate) fn outcome(self) -> Outcome {
         match self.is_environment {

@@ -138,7 +138,7 @@ impl Session {
 
     /// Returns whether the device has memory of its own.
     fn has_memory(&self) -> bool {
-        self.engines.iter().any(|engine| engine.device.has_memory())
+        self.engines[0].device.has_memory()
     }
 
     /// Computes a program, maybe twice: the second time its kernels are in the cache.

@@ -50,6 +50,7 @@ pub(crate) use views::wrong_view;
 use gradiff::{DType, Error, Tensor};
 use gradiff_corpus::TensorType;
 
+use crate::backends::refusal::Refusal;
 use crate::backends::translate;
 use crate::blame::Crate;
 use crate::random::Random;
@@ -262,16 +263,15 @@ pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
 /// Checks calls that follow from the seed on a device with memory of its own.
 ///
 /// # Errors
-/// The first whose answer is wrong.
-pub(crate) fn check_device(device: &str, seed: u64) -> Result<(), String> {
-    type OnDevice = fn(&str, &mut Draw) -> Result<(), String>;
+/// The first whose answer is wrong, or the failure of the machine.
+pub(crate) fn check_device(device: &str, seed: u64) -> Result<(), Refusal> {
+    type OnDevice = fn(&str, &mut Draw) -> Result<(), Refusal>;
     let checks: [(&str, OnDevice); 2] =
         [(PARTS, memories::parts_on), ("slices on devices", slices::slices_on)];
     for (name, check) in checks {
         let checked = crate::catch(|| check(device, &mut Draw::new(seed)));
-        checked.and_then(|checked| checked).map_err(|problem| {
-            format!("{SAID}, (check_device({device:?}, {seed})), {name}: {problem}")
-        })?;
+        let part = format!("{SAID}, (check_device({device:?}, {seed})), {name}");
+        checked.map_err(Refusal::from).flatten().map_err(|refusal| refusal.at(&part))?;
     }
     Ok(())
 }
@@ -467,6 +467,15 @@ mod tests {
             println!("{name}: {legal} of 600 are legal");
             assert!((20..=580).contains(&legal), "{name}: {legal} of 600 are legal");
         }
+    }
+
+    #[test]
+    fn failures_of_the_machine_are_no_wrong_answers() {
+        // On most machines there is no such device.
+        let Err(error) = gradiff::runtime::device("cuda") else { return };
+        let outcome = check_device("cuda", 0).expect_err("there is no device").outcome();
+        let is_environment = matches!(outcome, crate::Outcome::Environment(_));
+        assert_eq!(is_environment, error.is_environment(), "{outcome:?}");
     }
 
     #[test]

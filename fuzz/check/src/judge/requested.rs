@@ -25,9 +25,9 @@ pub(crate) fn check(outputs: &[UOp], options: &Options, plan: &Plan) -> Result<(
         return Ok(());
     }
     // Some requests end with what is folded.
-    let mut stages = schedule::stages(outputs, options);
-    let folded = stages.find(|stage| stage.as_ref().map_or(true, |(name, _)| *name == "fold"));
-    let (_, folded) = folded.expect("the scheduler folds").map_err(|error| error.to_string())?;
+    let first = schedule::stages(outputs, options).next().expect("the scheduler has passes");
+    let (name, folded) = first.map_err(|error| error.to_string())?;
+    assert_eq!(name, "fold", "the first pass");
     let stores = plan.items.iter().flat_map(|item| item.ast.toposort());
     let stored: HashSet<(DType, i64)> = stores.filter_map(|node| stored(&node)).collect();
     for node in folded.iter().flat_map(UOp::toposort).filter(is_requested) {

@@ -139,13 +139,29 @@ impl<C: Choices> Builder<'_, C> {
     /// Adds a conversion, and at times one back.
     fn converted(&mut self, x: ValueId) -> Option<ValueId> {
         let dtype = self.dtype_of(x);
-        let to = if self.choices.one_in(4) { self.dtype() } else { self.float()? };
+        let to = match (self.choices.below(4), self.rounding_float(x)) {
+            (0, _) => self.dtype(),
+            (1 | 2, Some(float)) => float,
+            _ => self.float()?,
+        };
         let result = self.cast_to(x, to)?;
         match self.choices.below(4) {
-            0 => self.cast_to(result, dtype),
-            1 => self.cast_to(result, DType::F32),
+            0 | 1 => self.cast_to(result, dtype),
+            2 => self.cast_to(result, DType::F32),
             _ => Some(result),
         }
+    }
+
+    /// The float type whose exact integers end near the largest element of the value, if any.
+    fn rounding_float(&self, x: ValueId) -> Option<DType> {
+        let Fact { lo, hi, .. } = self.facts[x.0 as usize];
+        let largest = lo.abs().max(hi.abs());
+        let is_near = |dtype: &DType| {
+            let limit = 2f64.powi(fact::mantissa_bits(*dtype) + 1);
+            (limit / 2.0..=limit * 4.0).contains(&largest)
+        };
+        let mut floats = self.config.dtypes.iter().copied().filter(|dtype| dtype.is_float());
+        floats.find(is_near)
     }
 
     /// Adds a sum of products and movements of the result, which a scheduler may apply to the

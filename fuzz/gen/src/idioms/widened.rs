@@ -46,7 +46,11 @@ impl<C: Choices> Builder<'_, C> {
         let amount = self.choices.pick(&[1.0, 7.0, 15.0, 16.0, 31.0, 32.0, 33.0, 40.0, 63.0]);
         let is_amount = amount < 8.0 * wide.size_bytes() as f64;
         match self.choices.below(11) {
-            8 | 9 if is_amount => self.binary_with(Shr, result, amount),
+            8 | 9 if is_amount => {
+                // Widened values alone fit the narrow dtype, but not an amount of its size.
+                let shifted = if self.choices.one_in(2) { x } else { result };
+                self.binary_with(Shr, shifted, amount)
+            }
             10 if is_amount => self.binary_with(Shl, result, amount),
             0 => self.binary_with(FloorDiv, result, value),
             1 => self.binary_with(FloorMod, result, value),

@@ -3,13 +3,12 @@
 
 use std::ops::Bound;
 
-use gradiff::graph::Constant;
-use gradiff::{DType, Ellipsis, Error, Index, NewAxis, Tensor, stepped};
+use gradiff::{DType, Ellipsis, Error, Index, NewAxis, Operand, Tensor, stepped};
 use gradiff_eval::scalar;
 
-use super::Draw;
-use super::rows::broadcast;
-use super::values::{Wanted, bytes_of, compare};
+use super::rows::{self, broadcast};
+use super::values::{Wanted, compare, exactly, integers_of};
+use super::{Draw, selections};
 
 /// Integers that are positions.
 const POSITIONS: [DType; 8] =
@@ -46,16 +45,6 @@ fn flat(index: &[usize], shape: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |at, (index, size)| at * size + index)
 }
 
-/// The index of an element along each axis.
-fn unflat(number: usize, shape: &[usize]) -> Vec<usize> {
-    let (mut rest, mut index) = (number, vec![0; shape.len()]);
-    for axis in (0..shape.len()).rev() {
-        index[axis] = rest % shape[axis];
-        rest /= shape[axis];
-    }
-    index
-}
-
 /// The element of a tensor of this shape that an index of its broadcast form reads.
 fn flat_broadcast(index: &[usize], shape: &[usize]) -> usize {
     let last = &index[index.len() - shape.len()..];
@@ -64,18 +53,14 @@ fn flat_broadcast(index: &[usize], shape: &[usize]) -> usize {
     flat(&within, shape)
 }
 
-fn wide(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|size| *size as i64).collect()
-}
-
-/// A tensor of these integers.
-fn data(dtype: DType, shape: &[usize], numbers: &[i128]) -> Result<Tensor, Error> {
-    Tensor::from_bytes(dtype, &wide(shape), &bytes_of(&constants(dtype, numbers)))
-}
-
-fn constants(dtype: DType, numbers: &[i128]) -> Vec<Constant> {
-    let element = |number: &i128| scalar::number(dtype, *number).expect("it has numbers");
-    numbers.iter().map(element).collect()
+/// The tensor, or another of the same elements that is not computed yet.
+fn maybe_lazy(
+    draw: &mut Draw,
+    x: Result<Tensor, Error>,
+    same: fn(&Tensor) -> Result<Tensor, Error>,
+) -> Result<Tensor, String> {
+    let x = if draw.one_in(3) { x.and_then(|x| same(&x)) } else { x };
+    x.map_err(|error| error.to_string())
 }
 
 /// A position within an axis, from its end half of the time, of one of three types.
@@ -154,7 +139,7 @@ fn positions(draw: &mut Draw, size: usize, shape: &[usize]) -> Result<(Tensor, P
         (0..size).contains(&at).then_some(at as usize)
     };
     let elements = numbers.iter().map(position).collect();
-    let tensor = data(dtype, shape, &numbers).map_err(|error| error.to_string())?;
+    let tensor = maybe_lazy(draw, integers_of(dtype, shape, &numbers), |x| x.add(0))?;
     Ok((tensor, Positions { shape: shape.to_vec(), elements }))
 }
 
@@ -169,26 +154,27 @@ fn mask(
     let mut truths: Vec<bool> = (0..elements).map(|_| draw.one_in(2)).collect();
     if let Some(count) = count {
         truths.fill(false);
-        let first = draw.below(elements);
+        let first = draw.below(elements.max(1));
         (0..count.min(elements)).for_each(|at| truths[(first + at) % elements] = true);
     }
     let chosen: Vec<usize> = (0..elements).filter(|at| truths[*at]).collect();
     let along = |axis: usize| Positions {
         shape: vec![chosen.len()],
-        elements: chosen.iter().map(|at| Some(unflat(*at, sizes)[axis])).collect(),
+        elements: chosen.iter().map(|at| Some(selections::indices(*at, sizes)[axis])).collect(),
     };
-    let tensor = Tensor::from_slice(&wide(sizes), &truths).map_err(|error| error.to_string())?;
+    let tensor = Tensor::from_slice(&rows::sizes(sizes), &truths);
+    let tensor = maybe_lazy(draw, tensor, |mask| mask.not()?.not())?;
     Ok((tensor, (0..sizes.len()).map(along).collect()))
 }
 
 impl Drawn {
-    /// Draws indices of a tensor of this shape; its sizes are not 0.
+    /// Draws indices of a tensor of this shape.
     fn draw(draw: &mut Draw, shape: &[usize]) -> Result<Drawn, String> {
         let mut drawn = Drawn::default();
         let shapes: [&[usize]; 7] = [&[2], &[3], &[1], &[2, 2], &[1, 3], &[3, 1], &[]];
         let usual = draw.pick(&shapes);
         // Axes from `end` on are left to the ellipsis, or to the end.
-        let (mut axis, end) = (0, shape.len() - draw.below(2).min(shape.len() - 1));
+        let (mut axis, end) = (0, shape.len() - draw.below(2).min(shape.len().saturating_sub(1)));
         let ellipsis = (!draw.one_in(3)).then(|| draw.below(end + 1));
         let mut is_open = ellipsis.is_some();
         let mut skipped = 0;
@@ -201,7 +187,9 @@ impl Drawn {
                 continue;
             }
             let at = axis + skipped;
-            match draw.below(9) {
+            // An axis of size 0 has ranges and masks alone.
+            let kind = if shape[at] == 0 { 4 + draw.below(2) } else { draw.below(9) };
+            match kind {
                 0 if drawn.axes.len() < 4 => {
                     drawn.indices.push(Index::from(NewAxis));
                     drawn.axes.push(Axis::New);
@@ -277,7 +265,7 @@ impl Drawn {
         let sizes = |axes: &[usize]| axes.iter().map(size).collect::<Vec<_>>();
         let found = [sizes(&rest[..first]), common.clone(), sizes(&rest[first..])].concat();
         let element = |number: usize| {
-            let index = unflat(number, &found);
+            let index = selections::indices(number, &found);
             let (before, tail) = index.split_at(first);
             let (of_taken, after) = tail.split_at(common.len());
             let mut source = vec![0; shape.len()];
@@ -302,13 +290,16 @@ impl Drawn {
 
 /// Draws a tensor and indices, and compares what `get` gives and what `set` changes with a loop.
 pub(super) fn indices(draw: &mut Draw) -> Result<(), String> {
-    let problem = |error: Error| error.to_string();
-    let shape: Vec<usize> = (0..1 + draw.below(3)).map(|_| 1 + draw.below(4)).collect();
+    let rank = draw.pick(&[1, 2, 3, 1, 2, 3, 3, 0]);
+    let size = |_| if draw.one_in(24) { 0 } else { 1 + draw.below(4) };
+    let shape: Vec<usize> = (0..rank).map(size).collect();
     let dtype = draw.pick(&[DType::I32, DType::F32, DType::F32, DType::U8, DType::I64, DType::F16]);
-    let numbers: Vec<i128> = (1..=shape.iter().product::<usize>() as i128).collect();
-    let x = data(dtype, &shape, &numbers).map_err(problem)?;
-    if draw.one_in(8) {
-        return refusals(draw, &x, &shape).map_err(|error| format!("{dtype}{shape:?}: {error}"));
+    let mut numbers: Vec<i128> = (1..=shape.iter().product::<usize>() as i128).collect();
+    let x = maybe_lazy(draw, integers_of(dtype, &shape, &numbers), |x| x.add(0))?;
+    if rank != 0 && draw.one_in(8) {
+        refusals(draw, &x, &shape).map_err(|error| format!("{dtype}{shape:?}: {error}"))?;
+        let label = format!("{dtype}{shape:?} after refusals");
+        return compare(draw, &label, &x, &exactly(dtype, &numbers));
     }
     let drawn = Drawn::draw(draw, &shape)?;
     let label = format!("of {dtype}{shape:?} at {:?}", drawn.indices);
@@ -322,49 +313,70 @@ pub(super) fn indices(draw: &mut Draw) -> Result<(), String> {
         }
         return Ok(());
     };
-    let exactly = |numbers: &[i128]| -> Vec<Wanted> {
-        constants(dtype, numbers).into_iter().map(Wanted::Bits).collect()
-    };
     match draw.below(4) {
         0 if dtype == DType::F32 && !elements.is_empty() => {
             gradient(draw, &label, &x, &drawn, (&found, &elements))
         }
         0 | 1 => {
-            let part = x.get(indices()).map_err(|error| format!("get {label}: {error}"))?;
-            if part.shape() != wide(&found) || part.dtype() != dtype {
+            let part = x.get(indices()).map_err(|error| format!("get {label}: {error:?}"))?;
+            if part.shape() != rows::sizes(&found) || part.dtype() != dtype {
                 return Err(format!("get {label} gives {part:?}, expected {dtype}{found:?}"));
             }
             let selected: Vec<i128> =
                 elements.iter().map(|at| at.map_or(0, |at| numbers[at])).collect();
-            compare(draw, &format!("get {label}"), &part, &exactly(&selected))
+            compare(draw, &format!("get {label}"), &part, &exactly(dtype, &selected))
         }
         _ => {
-            let mut changed = numbers;
-            // The shape of the values: that of the elements, or one that is broadcast to it.
+            let mut labels = vec![set(draw, &x, &drawn, (&found, &elements), &mut numbers)?];
+            if draw.one_in(3) {
+                let drawn = Drawn::draw(draw, &shape)?;
+                if let Some((found, elements)) = drawn.selected(&shape) {
+                    labels.push(set(draw, &x, &drawn, (&found, &elements), &mut numbers)?);
+                }
+            }
+            let label = format!("{dtype}{shape:?} after {labels:?}");
+            compare(draw, &label, &x, &exactly(dtype, &numbers))
+        }
+    }
+}
+
+/// Assigns to the selected elements a number, drawn ones, or each itself plus 1; returns the call.
+fn set(
+    draw: &mut Draw,
+    x: &Tensor,
+    drawn: &Drawn,
+    (found, elements): (&[usize], &[Option<usize>]),
+    numbers: &mut [i128],
+) -> Result<String, String> {
+    let indices = || drawn.indices.clone();
+    let problem = |error: Error| format!("values of {:?}: {error:?}", drawn.indices);
+    let (value, shape, values) = match draw.below(5) {
+        0 => (Operand::from(99), Vec::new(), vec![99]),
+        1 => {
+            let next = |at: &Option<usize>| at.map_or(1, |at| numbers[at] + 1);
+            let value = x.get(indices()).and_then(|x| x.add(1)).map_err(problem)?;
+            (Operand::from(value), found.to_vec(), elements.iter().map(next).collect())
+        }
+        _ => {
+            // The shape of the elements, or one that is broadcast to it.
             let skipped = if draw.one_in(3) { draw.below(found.len() + 1) } else { 0 };
             let size = |size: &usize| if draw.one_in(5) { 1 } else { *size };
-            let of_values: Vec<usize> = found[skipped..].iter().map(size).collect();
-            let count: usize = of_values.iter().product();
+            let shape: Vec<usize> = found[skipped..].iter().map(size).collect();
+            let count: usize = shape.iter().product();
             let values: Vec<i128> = (0..count as i128).map(|at| 100 + at).collect();
-            let is_scalar = draw.one_in(5);
-            let answer = match is_scalar {
-                true => x.set(indices(), 99),
-                false => x.set(indices(), &data(dtype, &of_values, &values).map_err(problem)?),
-            };
-            let label = format!("set {label} to {of_values:?}, a number: {is_scalar}");
-            let answer = answer.map_err(|error| format!("{label}: {error}"))?;
-            for (number, at) in elements.iter().enumerate() {
-                let Some(at) = at else { continue };
-                changed[*at] = match is_scalar {
-                    true => 99,
-                    false => values[flat_broadcast(&unflat(number, &found), &of_values)],
-                };
-            }
-            if answer.uop() != x.uop() || x.shape() != wide(&shape) || x.dtype() != dtype {
-                return Err(format!("{label} gives {answer:?} and changes {x:?}"));
-            }
-            compare(draw, &label, &x, &exactly(&changed))
+            let value = integers_of(x.dtype(), &shape, &values).map_err(problem)?;
+            (Operand::from(value), shape, values)
         }
+    };
+    let label = format!("set at {:?} to {values:?} as {shape:?}", drawn.indices);
+    let answer = x.set(indices(), value).map_err(|error| format!("{label}: {error:?}"))?;
+    for (number, at) in elements.iter().enumerate() {
+        let Some(at) = at else { continue };
+        numbers[*at] = values[flat_broadcast(&selections::indices(number, found), &shape)];
+    }
+    match answer.uop() == x.uop() {
+        true => Ok(label),
+        false => Err(format!("{label} gives {answer:?} and changes {x:?}")),
     }
 }
 
@@ -373,7 +385,8 @@ fn refusals(draw: &mut Draw, x: &Tensor, shape: &[usize]) -> Result<(), String> 
     let problem = |error: Error| error.to_string();
     let size = shape[0];
     let longer = [&[size + 1][..], &shape[1..]].concat();
-    let truths = |shape: &[usize]| Tensor::full(DType::Bool, &wide(shape), true).map(Index::from);
+    let truths =
+        |shape: &[usize]| Tensor::full(DType::Bool, &rows::sizes(shape), true).map(Index::from);
     let illegal: Vec<Index> = match draw.below(10) {
         0 => vec![Index::from(usize::MAX)],
         1 => vec![Index::from(draw.pick(&[i64::MIN, i64::MAX, -(size as i64) - 1, size as i64]))],
@@ -386,11 +399,11 @@ fn refusals(draw: &mut Draw, x: &Tensor, shape: &[usize]) -> Result<(), String> 
         8 => vec![truths(&longer).map_err(problem)?],
         _ => vec![truths(&[shape, &[1]].concat()).map_err(problem)?],
     };
-    // One element more than there are along the last axis, and another type.
+    // More elements than there are along the last axis, or another type.
     let last = shape[shape.len() - 1] as i64;
     let wrong = match draw.below(2) {
-        0 => Tensor::zeros(x.dtype(), &[last + if last == 1 { 2 } else { 1 }]),
-        _ => Tensor::zeros(if x.dtype() == DType::I16 { DType::I8 } else { DType::I16 }, &[1]),
+        0 => Tensor::zeros(x.dtype(), &[last + 2]),
+        _ => Tensor::zeros(DType::I16, &[1]),
     };
     let before = x.uop();
     let answers = [
@@ -419,9 +432,9 @@ fn gradient(
     drawn: &Drawn,
     (found, elements): (&[usize], &[Option<usize>]),
 ) -> Result<(), String> {
-    let problem = |error: Error| format!("gradient of get {label}: {error}");
+    let problem = |error: Error| format!("gradient of get {label}: {error:?}");
     let numbers: Vec<i128> = (0..elements.len() as i128).map(|at| at % 7 - 2).collect();
-    let weights = data(DType::F32, found, &numbers).map_err(problem)?;
+    let weights = integers_of(DType::F32, found, &numbers).map_err(problem)?;
     let part = x.get(drawn.indices.clone()).map_err(problem)?;
     let gradient = part.gradient_by(&weights, &[x]).map_err(problem)?.remove(0);
     let mut sums = vec![0; x.size_elements() as usize];

@@ -12,6 +12,7 @@ use gradiff::graph::{
 use gradiff::runtime::{Error, Executable, Memory, device};
 
 use super::Draw;
+use crate::backends::refusal::Refusal;
 use crate::checks::kernels::{Style, drawn, open};
 
 /// Counts of elements around the ends of cache lines, and large ones, whose memory is mapped from
@@ -228,12 +229,11 @@ fn take_part(draw: &mut Draw, pool: &mut Vec<Modelled>) -> Result<&'static str, 
         _ if is_temporary => {
             let label = "a temporary part of";
             check_refused(label, whole.memory.temporary_part(first, count - first + 1, false))?;
-            match whole.memory.temporary_part(first, taken, false) {
-                Ok(None) if taken == 0 || !whole.memory.is_initialised() => {
-                    return Ok("there is no temporary part");
-                }
-                Ok(None) => return Err(format!("{label} {count} elements is not taken")),
-                part => part.map(|part| part.expect("it is one")),
+            let is_none = taken == 0 || !whole.memory.is_initialised();
+            match (whole.memory.temporary_part(first, taken, false), is_none) {
+                (Ok(None), true) => return Ok("there is no temporary part"),
+                (Ok(Some(part)), false) => Ok(part),
+                (found, _) => return Err(format!("{label} {count} elements is {found:?}")),
             }
         }
         0 => whole.memory.part(first, taken),
@@ -242,6 +242,11 @@ fn take_part(draw: &mut Draw, pool: &mut Vec<Modelled>) -> Result<&'static str, 
         }
     };
     let memory = memory.map_err(|error| error.to_string())?;
+    let (offset, block) = whole.memory.block();
+    let is_aligned = (first * size).is_multiple_of(ALIGNMENT);
+    if is_temporary && is_aligned && memory.block() != (offset + first * size, block) {
+        return Err("an aligned temporary part does not share the bytes".to_string());
+    }
     let bytes = whole.bytes[first * size..][..taken * size].to_vec();
     // A part of which no element was written does not count as written, whatever the whole is.
     let is_written = whole.is_written && bytes.iter().any(Option::is_some);
@@ -286,7 +291,7 @@ const UNIT_BYTES: usize = 512;
 type Copies = [Arc<dyn Executable>; 2];
 
 /// The copies of elements of this type on a device; `None` if it does not support the type.
-fn copies_on(device_name: &str, dtype: DType) -> Result<Option<Copies>, String> {
+fn copies_on(device_name: &str, dtype: DType) -> Result<Option<Copies>, Refusal> {
     static KNOWN: Mutex<Vec<(String, DType, Copies)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rows = known.iter();
@@ -296,12 +301,11 @@ fn copies_on(device_name: &str, dtype: DType) -> Result<Option<Copies>, String> 
     let size = dtype.size_bytes();
     let [whole, unit] = [ON_DEVICE_BYTES / size, UNIT_BYTES / size];
     let kernels = [copy_kernel(dtype, whole)?, copy_kernel(dtype, unit)?];
-    let opened = device(device_name).map_err(|error| error.to_string())?;
+    let opened = device(device_name)?;
     if kernels.iter().any(|kernel| opened.unsupported(kernel).is_some()) {
         return Ok(None);
     }
-    let compiled =
-        opened.compile(&[&kernels[0], &kernels[1]]).map_err(|error| error.to_string())?;
+    let compiled = opened.compile(&[&kernels[0], &kernels[1]])?;
     let copies = Copies::try_from(compiled).map_err(|_| "two kernels are not two".to_string())?;
     known.push((device_name.to_string(), dtype, copies.clone()));
     Ok(Some(copies))
@@ -309,16 +313,16 @@ fn copies_on(device_name: &str, dtype: DType) -> Result<Option<Copies>, String> 
 
 /// Checks parts of a memory whose bytes are on a device with memory of its own, and parts of these:
 /// they are read, by the host and by kernels, and written, which no other memory sees.
-pub(super) fn parts_on(device_name: &str, draw: &mut Draw) -> Result<(), String> {
-    let problem = |error: Error| error.to_string();
+pub(super) fn parts_on(device_name: &str, draw: &mut Draw) -> Result<(), Refusal> {
+    let has_memory = device(device_name)?.has_memory();
     let dtype = draw.pick(&[DType::I32, DType::U8]);
     let Some([copy, copy_unit]) = copies_on(device_name, dtype)? else { return Ok(()) };
     let units = ON_DEVICE_BYTES / UNIT_BYTES;
     let elements = |units: usize| units * UNIT_BYTES / dtype.size_bytes();
     let given_bytes = bytes(draw, ON_DEVICE_BYTES);
-    let given = Memory::from_bytes(dtype, &given_bytes).map_err(problem)?;
-    let whole = Memory::new(dtype, elements(units)).map_err(problem)?;
-    copy.run(&[&whole, &given]).map_err(problem)?;
+    let given = Memory::from_bytes(dtype, &given_bytes)?;
+    let whole = Memory::new(dtype, elements(units))?;
+    copy.run(&[&whole, &given])?;
     // Each memory with its bytes.
     let mut pool = vec![(whole, given_bytes.clone())];
     for _ in 0..4 {
@@ -334,30 +338,33 @@ pub(super) fn parts_on(device_name: &str, draw: &mut Draw) -> Result<(), String>
             1 => memory.part(begin, count).map(Some),
             _ => memory.part_in_place(begin, count),
         };
-        let Some(part) = part.map_err(problem)? else { continue };
+        // A device with memory has the bytes of each part.
+        let part = match part? {
+            Some(part) => part,
+            None if has_memory => return Err(format!("no part from unit {first} on").into()),
+            None => continue,
+        };
         let known = known[first * UNIT_BYTES..][..taken * UNIT_BYTES].to_vec();
         pool.push((part, known));
     }
     for _ in 0..4 {
         let at = draw.below(pool.len());
         let (memory, known) = &mut pool[at];
-        let found = match draw.below(3) {
-            0 => memory.read().map_err(problem)?,
+        match draw.below(3) {
+            0 => check_bytes(at, &memory.read()?, known)?,
             1 => {
-                let output = Memory::new(dtype, elements(1)).map_err(problem)?;
-                copy_unit.run(&[&output, &*memory]).map_err(problem)?;
-                output.read().map_err(problem)?
+                let output = Memory::new(dtype, elements(1))?;
+                copy_unit.run(&[&output, &*memory])?;
+                check_bytes(at, &output.read()?, &known[..UNIT_BYTES])?;
             }
             _ => {
-                copy_unit.run(&[&*memory, &given]).map_err(problem)?;
+                copy_unit.run(&[&*memory, &given])?;
                 known[..UNIT_BYTES].copy_from_slice(&given_bytes[..UNIT_BYTES]);
-                continue;
             }
-        };
-        check_bytes(at, &found, &known[..found.len().min(known.len())])?;
+        }
     }
     for (at, (memory, known)) in pool.iter().enumerate() {
-        check_bytes(at, &memory.read().map_err(problem)?, known)?;
+        check_bytes(at, &memory.read()?, known)?;
     }
     Ok(())
 }
@@ -625,9 +632,14 @@ mod tests {
 
     #[test]
     fn parts_of_parts_have_their_bytes() {
-        for seed in 0..60 {
-            let checked = parts_on("jit", &mut Draw::new(seed));
-            checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        for name in ["jit", "opencl"] {
+            if gradiff_skip::or_skip(name, device(name)).is_none() {
+                continue;
+            }
+            for seed in 0..60 {
+                let checked = parts_on(name, &mut Draw::new(seed));
+                checked.unwrap_or_else(|why| panic!("{name}, seed {seed}: {why:?}"));
+            }
         }
     }
 }

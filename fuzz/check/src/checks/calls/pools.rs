@@ -2,11 +2,11 @@
 //! over the elements of each window. Few different numbers make many windows with several largest
 //! elements, which share the gradient equally.
 
-use gradiff::{DType, Error, Pool, Tensor};
+use gradiff::{DType, Error, Pool};
 use gradiff_eval::scalar;
 
 use super::Draw;
-use super::values::{Wanted, bytes_of, compare};
+use super::values::{Wanted, compare, number, tensor_of};
 
 /// The windows along an axis of the image.
 struct Side {
@@ -92,19 +92,15 @@ fn windows(sides: &[Side], is_ceil: bool) -> Option<(Vec<i64>, Vec<Window>)> {
     Some((counts, found.iter().map(window).collect()))
 }
 
-/// The largest relative error of a sum of a few numbers.
+/// The unit of relative errors: a mean, of halves in f32 and rounded once, is off by two at most, a
+/// sum of a few shares by four.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
-        DType::F16 => 2f64.powi(-8),
-        DType::F32 => 1e-5,
-        _ => 1e-12,
+        DType::F16 => 2f64.powi(-10),
+        DType::BF16 => 2f64.powi(-7),
+        DType::F32 => 2.5e-6,
+        _ => 2.5e-13,
     }
-}
-
-fn tensor(dtype: DType, shape: &[i64], numbers: &[f64]) -> Result<Tensor, String> {
-    let element = |x: &f64| scalar::number(dtype, *x as i128).expect("it has numbers");
-    let elements: Vec<_> = numbers.iter().map(element).collect();
-    Tensor::from_bytes(dtype, shape, &bytes_of(&elements)).map_err(|error| error.to_string())
 }
 
 /// Draws an image and options of a pool, and compares the values or the gradient with a loop.
@@ -118,11 +114,9 @@ pub(super) fn pools(draw: &mut Draw) -> Result<(), String> {
     let outer: Vec<i64> = (0..draw.below(3)).map(|_| 1 + draw.below(2) as i64).collect();
     let planes = outer.iter().product::<i64>() as usize;
     let kind = draw.below(3);
-    let floats = [DType::F32, DType::F32, DType::F64, DType::F16];
-    let dtype = if kind != 2 && draw.one_in(4) {
-        draw.pick(&[DType::I32, DType::U8, DType::I16])
-    } else {
-        draw.pick(&floats)
+    let dtype = match kind != 2 && draw.one_in(4) {
+        true => draw.pick(&[DType::I32, DType::U8, DType::I16, DType::I64, DType::Bool]),
+        false => draw.pick(&[DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16]),
     };
     let of_sides = |number: fn(&Side) -> i64| sides.iter().map(number).collect::<Vec<i64>>();
     let (kernel, stride) = (of_sides(|side| side.kernel), of_sides(|side| side.stride));
@@ -134,10 +128,17 @@ pub(super) fn pools(draw: &mut Draw) -> Result<(), String> {
     let options = if is_strided { options.stride(&stride[..]) } else { options };
     let options = options.ceil_mode(is_ceil).count_include_pad(counts_padding);
     let plane = size.iter().product::<i64>() as usize;
-    let least = if dtype == DType::U8 { 0.0 } else { -1.0 };
-    let numbers: Vec<f64> = (0..planes * plane).map(|_| draw.below(4) as f64 + least).collect();
+    let smallest = scalar::range(dtype).map_or(f64::NEG_INFINITY, |range| range.0 as f64);
+    let (least, kinds) = (smallest.max(-1.0), if dtype == DType::Bool { 2 } else { 4 });
+    let specials = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let special = (dtype.is_float() && draw.one_in(8)).then(|| draw.pick(&specials));
+    let element = |_| match special {
+        Some(special) if draw.one_in(4) => special,
+        _ => draw.below(kinds) as f64 + least,
+    };
+    let numbers: Vec<f64> = (0..planes * plane).map(element).collect();
     let shape = [&outer[..], &size].concat();
-    let x = tensor(dtype, &shape, &numbers)?;
+    let x = tensor_of(dtype, &shape, &numbers).map_err(|error| error.to_string())?;
     let name = ["max_pool2d", "max_pool2d_with_indices", "avg_pool2d"][kind];
     let label = format!("{name} of {dtype}{shape:?} {numbers:?} with {options:?}");
     let found = match kind {
@@ -160,18 +161,21 @@ pub(super) fn pools(draw: &mut Draw) -> Result<(), String> {
         true => window.with_padding as f64,
         false => window.elements.len() as f64,
     };
+    // A NaN if there is one, and the smallest value if there is no element.
     let largest = |plane: &[f64], window: &Window| {
-        window.elements.iter().map(|at| plane[*at]).fold(f64::NEG_INFINITY, f64::max)
+        let larger = |x: f64, y: f64| if y.is_nan() || x < y { y } else { x };
+        window.elements.iter().map(|at| plane[*at]).fold(smallest, larger)
     };
+    let is_undefined = |w: &Window| kind == 2 && !counts_padding && w.elements.is_empty();
     let windows = &windows;
     let pairs = || {
         let planes = numbers.chunks(plane).enumerate();
         planes.flat_map(move |(number, plane)| windows.iter().map(move |w| (number, plane, w)))
     };
-    let is_any_empty = windows.iter().any(|window| window.elements.is_empty());
-    if dtype.is_float() && !is_any_empty && draw.one_in(2) {
+    let has_gradient = !windows.iter().any(is_undefined) && !special.is_some_and(f64::is_nan);
+    if dtype.is_float() && has_gradient && draw.one_in(2) {
         let weights: Vec<f64> = pairs().map(|_| draw.below(7) as f64 - 3.0).collect();
-        let by = tensor(dtype, &result, &weights)?;
+        let by = tensor_of(dtype, &result, &weights).map_err(|error| error.to_string())?;
         let gradient =
             value.gradient_by(&by, &[&x]).map_err(|error| format!("{label}: {error}"))?;
         // The sums, and those of the absolute values.
@@ -191,7 +195,8 @@ pub(super) fn pools(draw: &mut Draw) -> Result<(), String> {
                 *magnitude += share.abs();
             }
         }
-        let near = |(sum, magnitude): &(f64, f64)| Wanted::Near(*sum, tolerance(dtype) * magnitude);
+        let unit = 4.0 * tolerance(dtype);
+        let near = |(sum, magnitude): &(f64, f64)| Wanted::Near(*sum, unit * magnitude);
         let wanted: Vec<Wanted> = sums.iter().map(near).collect();
         return compare(
             draw,
@@ -201,14 +206,11 @@ pub(super) fn pools(draw: &mut Draw) -> Result<(), String> {
         );
     }
     let wanted = |(_, elements, window): (usize, &[f64], &Window)| {
-        if window.elements.is_empty() {
-            return Wanted::Free;
-        }
         let sum: f64 = window.elements.iter().map(|at| elements[*at]).sum();
         match kind {
-            2 => Wanted::Near(sum / divisor(window), 4.0 * tolerance(dtype)),
-            _ => scalar::number(dtype, largest(elements, window) as i128)
-                .map_or(Wanted::Free, Wanted::Bits),
+            2 if is_undefined(window) => Wanted::Free,
+            2 => Wanted::Near(sum / divisor(window), 2.0 * tolerance(dtype)),
+            _ => Wanted::Bits(number(dtype, largest(elements, window))),
         }
     };
     compare(draw, &label, &value, &pairs().map(wanted).collect::<Vec<_>>())?;
@@ -218,9 +220,9 @@ pub(super) fn pools(draw: &mut Draw) -> Result<(), String> {
     }
     let first = |(_, elements, window): (usize, &[f64], &Window)| {
         let largest = largest(elements, window);
-        let first = window.elements.iter().find(|at| elements[**at] == largest);
-        let number = first.map_or(-1, |at| *at as i128);
-        scalar::int(DType::I32, number).map_or(Wanted::Free, Wanted::Bits)
+        let is_first = |at: &&usize| elements[**at] == largest || elements[**at].is_nan();
+        let first = window.elements.iter().find(is_first);
+        Wanted::Bits(number(DType::I32, first.map_or(-1.0, |at| *at as f64)))
     };
     compare(draw, &label, &positions, &pairs().map(first).collect::<Vec<_>>())
 }

@@ -155,30 +155,37 @@ impl Call {
     }
 }
 
-/// Checks drawn calls after a drawn seed; the numbers are computed when all have been called.
-pub(super) fn random(draw: &mut Draw) -> Result<(), String> {
+/// Checks calls that are made after a drawn seed; the numbers are computed when all have been
+/// called.
+fn seeded(
+    draw: &mut Draw,
+    work: impl FnOnce(&mut Draw, &mut Streams) -> Result<Vec<Call>, String>,
+) -> Result<(), String> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let seed = draw.bits();
     Tensor::manual_seed(seed);
-    let mut streams = Streams { seed: seed as u32, drew: Vec::new() };
-    let count = 1 + draw.below(4);
-    let mut calls: Vec<Call> = Vec::new();
-    for _ in 0..count {
-        calls.push(match draw.below(8) {
-            0 => dropout(draw, &mut streams)?,
-            1 => multinomial(draw, &mut streams)?,
-            2 => {
-                uncomputed(draw, &mut streams)?;
-                continue;
-            }
-            _ => distribution(draw, &mut streams)?,
-        });
-    }
+    let mut calls = work(draw, &mut Streams { seed: seed as u32, drew: Vec::new() })?;
     if draw.one_in(2) {
         calls.reverse();
     }
-    let seeded = |problem| format!("seed {seed}: {problem}");
-    calls.iter().try_for_each(|call| call.check(draw)).map_err(seeded)
+    let problem = |problem| format!("seed {seed}: {problem}");
+    calls.iter().try_for_each(|call| call.check(draw)).map_err(problem)
+}
+
+/// Checks drawn calls of all kinds.
+pub(super) fn random(draw: &mut Draw) -> Result<(), String> {
+    seeded(draw, |draw, streams| {
+        let mut calls: Vec<Call> = Vec::new();
+        for _ in 0..1 + draw.below(4) {
+            match draw.below(8) {
+                0 => calls.push(dropout(draw, streams)?),
+                1 => calls.push(multinomial(draw, streams)?),
+                2 => uncomputed(draw, streams)?,
+                _ => calls.push(distribution(draw, streams)?),
+            }
+        }
+        Ok(calls)
+    })
 }
 
 /// Draws numbers that are not computed, on any device and up to the limit of a call: those of later
@@ -204,24 +211,19 @@ fn uncomputed(draw: &mut Draw, streams: &mut Streams) -> Result<(), String> {
     }
 }
 
-/// Checks drawn calls of `randint` and of what keeps or drops elements, after a drawn seed.
+/// Checks drawn calls of `randint`, `dropout` and `multinomial`.
 pub(super) fn integers_and_choices(draw: &mut Draw) -> Result<(), String> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = draw.bits();
-    Tensor::manual_seed(seed);
-    let mut streams = Streams { seed: seed as u32, drew: Vec::new() };
-    for _ in 0..3 {
-        let call = match draw.below(6) {
-            0 => dropout(draw, &mut streams)?,
-            1 => multinomial(draw, &mut streams)?,
+    seeded(draw, |draw, streams| {
+        let call = |_| match draw.below(6) {
+            0 => dropout(draw, streams),
+            1 => multinomial(draw, streams),
             _ => {
                 let target = Target::draw(draw)?;
-                integers(draw, &mut streams, target)
+                Ok(integers(draw, streams, target))
             }
         };
-        call.check(draw).map_err(|problem| format!("seed {seed}: {problem}"))?;
-    }
-    Ok(())
+        (0..3).map(call).collect()
+    })
 }
 
 /// The device, the dtype and the shape of a call.
@@ -518,7 +520,7 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     let samples = draw.pick(&[1, 2, 5, 0, -1]);
     let replaces = !draw.one_in(3);
     let count = rows * categories;
-    let mut weights: Vec<f32> = (0..count).map(|_| (1 + draw.below(9)) as f32).collect();
+    let mut weights: Vec<f64> = (0..count).map(|_| (1 + draw.below(9)) as f64).collect();
     let is_flat = rows == 1 && draw.one_in(2);
     if 1 < categories && draw.one_in(3) {
         // A category that is never drawn.
@@ -530,7 +532,7 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     let dtypes = [DType::F32, DType::F32, DType::F64, DType::F16, DType::I32, DType::U8];
     let dtype = draw.pick(&dtypes);
     let scale = if dtype == DType::F64 { draw.pick(&[1.0, 1e-300, 1e250, 1e-15]) } else { 1.0 };
-    let scaled: Vec<f64> = weights.iter().map(|weight| f64::from(*weight) * scale).collect();
+    let scaled: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
     let weights_of = Tensor::from_slice(shape, &scaled).and_then(|weights| weights.cast(dtype));
     let result = weights_of.and_then(|weights| weights.multinomial(samples, replaces));
     let label = format!("multinomial({samples}, {replaces}) of {dtype} {scaled:?} as {shape:?}");
@@ -542,13 +544,13 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
     let mut wanted = Vec::new();
     for row in 0..rows {
         let weights = &weights[row * categories..][..categories];
-        let total: f32 = weights.iter().sum();
+        let total: f64 = weights.iter().sum();
         for sample in 0..samples as usize {
             let number = numbers[sample * rows + row];
-            let mut sum = 0.0;
+            let mut sum = 0.0_f64;
             let bounds = weights.iter().map(|weight| {
                 sum += weight;
-                f64::from(sum) / f64::from(total)
+                sum / total
             });
             let bounds: Vec<f64> = bounds.collect();
             // A bound is rounded twice.
@@ -564,20 +566,14 @@ fn multinomial(draw: &mut Draw, streams: &mut Streams) -> Result<Call, String> {
 
 /// Checks tensors that are like a drawn one, and words of drawn keys.
 pub(super) fn likes(draw: &mut Draw) -> Result<(), String> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = draw.bits();
-    Tensor::manual_seed(seed);
-    let mut streams = Streams { seed: seed as u32, drew: Vec::new() };
-    let count = 1 + draw.below(3);
-    let mut calls: Vec<Call> = Vec::new();
-    for _ in 0..count {
-        calls.push(match draw.below(6) {
-            0 => keyed_words(draw)?,
-            _ => like(draw, &mut streams)?,
-        });
-    }
-    let seeded = |problem| format!("seed {seed}: {problem}");
-    calls.iter().try_for_each(|call| call.check(draw)).map_err(seeded)
+    seeded(draw, |draw, streams| {
+        let count = 1 + draw.below(3);
+        let call = |_| match draw.below(6) {
+            0 => keyed_words(draw),
+            _ => like(draw, streams),
+        };
+        (0..count).map(call).collect()
+    })
 }
 
 /// A call that makes a tensor of the dtype and the shape of a drawn one; random numbers are on its

@@ -210,7 +210,7 @@ impl Draw {
         sizes
     }
 
-    fn literal(&mut self) -> Literal {
+    pub(super) fn literal(&mut self) -> Literal {
         match self.below(5) {
             0 => Literal::Bool(self.one_in(2)),
             1 => Literal::Float(self.pick(&[0.0, 1.5, -0.0, f64::NAN, f64::INFINITY, 1e300])),
@@ -279,7 +279,7 @@ impl Draw {
     }
 }
 
-fn sizes(shape: &[usize]) -> Vec<i64> {
+pub(super) fn sizes(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|size| *size as i64).collect()
 }
 

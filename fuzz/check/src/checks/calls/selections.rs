@@ -61,7 +61,7 @@ fn tensor<T: gradiff::Element>(shape: &[usize], elements: &[T]) -> Result<Tensor
 }
 
 /// The index of an element along each axis.
-fn indices(number: usize, shape: &[usize]) -> Vec<usize> {
+pub(super) fn indices(number: usize, shape: &[usize]) -> Vec<usize> {
     let (mut rest, mut found) = (number, vec![0; shape.len()]);
     for axis in (0..shape.len()).rev() {
         found[axis] = rest % shape[axis];

@@ -1,12 +1,11 @@
 //! Kernels that read slices of a buffer, at any place in it, and parts of buffers that need no
 //! kernel, against lists of elements.
 
-use gradiff::graph::Constant;
-use gradiff::{DType, Error, Tensor};
-use gradiff_eval::scalar;
+use gradiff::{DType, Engine, Error, Tensor};
 
 use super::Draw;
-use super::values::bytes_of;
+use super::values::{compare_computed, exactly, integers_of};
+use crate::backends::refusal::Refusal;
 
 /// Sizes of the whole in bytes: parts that begin at a multiple of 64 bytes share them.
 const WHOLE_BYTES: [usize; 3] = [512, 1024, 4096];
@@ -96,11 +95,11 @@ pub(super) fn slices(draw: &mut Draw) -> Result<(), String> {
     let dtypes = [DType::I32, DType::F32, DType::U8, DType::I64, DType::F16, DType::I16];
     let dtype = draw.pick(&dtypes);
     let size_bytes = draw.pick(&WHOLE_BYTES[..2]);
-    check(draw, device, (dtype, size_bytes, 1))
+    Ok(check(draw, device, (dtype, size_bytes, 1))?)
 }
 
 /// Draws the same on a device with memory of its own.
-pub(super) fn slices_on(device: &str, draw: &mut Draw) -> Result<(), String> {
+pub(super) fn slices_on(device: &str, draw: &mut Draw) -> Result<(), Refusal> {
     check(draw, device, (DType::I32, WHOLE_BYTES[2], ALIGNED))
 }
 
@@ -109,35 +108,23 @@ fn check(
     draw: &mut Draw,
     device: &str,
     (dtype, size_bytes, align): (DType, usize, usize),
-) -> Result<(), String> {
-    let problem = |error: Error| error.to_string();
+) -> Result<(), Refusal> {
     let size = size_bytes / dtype.size_bytes();
     // All neighbours differ, and sums of two are numbers of the type.
     let mut numbers: Vec<i128> = (0..size as i128).map(|at| at * 7 % 61).collect();
-    let element = |number: &i128| scalar::number(dtype, *number).expect("it has numbers");
-    let data: Vec<Constant> = numbers.iter().map(element).collect();
-    let whole = Tensor::from_bytes(dtype, &[size as i64], &bytes_of(&data));
-    let mut whole = whole.and_then(|whole| whole.to(device)).map_err(problem)?;
+    let mut whole = integers_of(dtype, &[size], &numbers)?.to(device)?;
     let is_computed = align != 1 || draw.one_in(2);
     if is_computed {
         // Then the device has the bytes.
-        whole = whole.add(1).map_err(problem)?;
+        whole = whole.add(1)?;
         numbers.iter_mut().for_each(|number| *number += 1);
     }
-    whole.realize().map_err(problem)?;
+    whole.realize().map_err(Refusal::of_call)?;
     let whole = Part { tensor: whole, shape: vec![size], from: (0..size).collect() };
-    let check = |label: &str, tensor: &Tensor, wanted: &[i128]| {
-        let found = tensor.to_bytes().map_err(|error| format!("{label}: {error}"))?;
-        let wanted: Vec<Constant> = wanted.iter().map(element).collect();
-        let bytes = bytes_of(&wanted);
-        let pairs = found.chunks(dtype.size_bytes()).zip(bytes.chunks(dtype.size_bytes()));
-        let wrong = pairs.enumerate().find(|(_, (found, wanted))| found != wanted);
-        match (wrong, found.len() == bytes.len()) {
-            (None, true) => Ok(()),
-            (wrong, _) => Err(format!(
-                "{label} on {device} of {dtype}[{size}], computed: {is_computed}: {wrong:?}"
-            )),
-        }
+    let engine = Engine::new(device)?;
+    let check = |label: &str, tensor: &Tensor, numbers: &[i128]| {
+        let label = format!("{label} of {dtype}[{size}], computed: {is_computed}");
+        compare_computed(&engine, &label, tensor, &exactly(dtype, numbers))
     };
     let values = |part: &Part| part.from.iter().map(|at| numbers[*at]).collect::<Vec<i128>>();
 
@@ -149,8 +136,8 @@ fn check(
         let first = draw.below(known / 3) / 16 * 16 / align * align;
         let is_cut = align == 1 && draw.one_in(3);
         let taken = known - first - if is_cut { 3 } else { 0 };
-        let part = last.shrunk(first, taken).map_err(problem)?;
-        part.tensor.realize().map_err(problem)?;
+        let part = last.shrunk(first, taken)?;
+        part.tensor.realize().map_err(Refusal::of_call)?;
         parts.push(part);
     }
 
@@ -164,19 +151,19 @@ fn check(
         let of_source = |draw: &mut Draw, kind: usize| {
             let is_even = source.from.len().is_multiple_of(count);
             let kind = if is_even && (align == 1 || kind != 2) { kind } else { 3 };
-            slice(draw, source, count, (kind, align)).map_err(problem)
+            slice(draw, source, count, (kind, align))
         };
         let (x, y) = (of_source(draw, kinds[0])?, of_source(draw, kinds[1])?);
-        let second = if is_flipped { y.tensor.flip(&[0]) } else { Ok(y.tensor.clone()) };
-        let sum = second.and_then(|second| x.tensor.add(&second)).map_err(problem)?;
-        let mut addends = values(&y);
+        let (mut second, mut addends) = (y.tensor.clone(), values(&y));
         if is_flipped {
+            second = second.flip(&[0])?;
             addends.reverse();
         }
+        let sum = x.tensor.add(&second)?;
         let wanted: Vec<i128> = values(&x).iter().zip(&addends).map(|(x, y)| x + y).collect();
         if draw.one_in(3) {
             // Together with a part that needs no kernel.
-            gradiff::realize(&[&sum, &x.tensor]).map_err(problem)?;
+            gradiff::realize(&[&sum, &x.tensor]).map_err(Refusal::of_call)?;
             check("a slice", &x.tensor, &values(&x))?;
         }
         let label = format!("the sum of slices {kinds:?} at {} and {}", x.from[0], y.from[0]);

@@ -10,35 +10,35 @@ use super::gguf::{Described, Gguf};
 use super::{Array, Written, shuffled};
 use crate::checks::calls::Draw;
 
-/// A format of blocks: its number in GGUF, the elements of a block, and the function that draws
+/// A kind of block: its number in GGUF, the elements of a block, and the function that draws
 /// one, appends its bytes and returns its elements.
 #[derive(Clone, Copy)]
-pub(super) struct Format {
+pub(super) struct Block {
     pub(super) kind: u32,
     pub(super) elements: usize,
     draw: fn(&mut Draw, &mut Vec<u8>) -> Vec<f32>,
 }
 
-pub(super) const FORMATS: [Format; 8] = [
+pub(super) const BLOCKS: [Block; 8] = [
     // Q4_0 and Q4_1, Q5_0 and Q5_1, Q8_0.
-    Format { kind: 2, elements: 32, draw: |draw, stored| small(draw, stored, 4, false) },
-    Format { kind: 3, elements: 32, draw: |draw, stored| small(draw, stored, 4, true) },
-    Format { kind: 6, elements: 32, draw: |draw, stored| small(draw, stored, 5, false) },
-    Format { kind: 7, elements: 32, draw: |draw, stored| small(draw, stored, 5, true) },
-    Format { kind: 8, elements: 32, draw: q8_0 },
+    Block { kind: 2, elements: 32, draw: |draw, stored| small(draw, stored, 4, false) },
+    Block { kind: 3, elements: 32, draw: |draw, stored| small(draw, stored, 4, true) },
+    Block { kind: 6, elements: 32, draw: |draw, stored| small(draw, stored, 5, false) },
+    Block { kind: 7, elements: 32, draw: |draw, stored| small(draw, stored, 5, true) },
+    Block { kind: 8, elements: 32, draw: q8_0 },
     // Q4_K, Q5_K, Q6_K.
-    Format { kind: 12, elements: 256, draw: |draw, stored| groups(draw, stored, 4) },
-    Format { kind: 13, elements: 256, draw: |draw, stored| groups(draw, stored, 5) },
-    Format { kind: 14, elements: 256, draw: q6_k },
+    Block { kind: 12, elements: 256, draw: |draw, stored| groups(draw, stored, 4) },
+    Block { kind: 13, elements: 256, draw: |draw, stored| groups(draw, stored, 5) },
+    Block { kind: 14, elements: 256, draw: q6_k },
 ];
 
-/// Draws a file that has a tensor of each format.
+/// Draws a file that has a tensor of each kind of block.
 pub(super) fn file(draw: &mut Draw) -> Written {
     let (mut file, mut written) = (Gguf::default(), Written::default());
-    for format in shuffled(draw, FORMATS.to_vec()) {
-        let (stored, array) = tensor(draw, format);
-        let name = format!("blk.{}.weight", format.kind);
-        file.tensors.push(Described::of(&name, &array, format.kind, stored));
+    for block in shuffled(draw, BLOCKS.to_vec()) {
+        let (stored, array) = tensor(draw, block);
+        let name = format!("blk.{}.weight", block.kind);
+        file.tensors.push(Described::of(&name, &array, block.kind, stored));
         written.tensors.insert(name, array);
     }
     file.arrange(draw);
@@ -47,8 +47,8 @@ pub(super) fn file(draw: &mut Draw) -> Written {
 }
 
 /// Draws a tensor of one or two blocks, or of none: its bytes in the file, and its elements.
-pub(super) fn tensor(draw: &mut Draw, format: Format) -> (Vec<u8>, Array) {
-    let row = format.elements as i64;
+pub(super) fn tensor(draw: &mut Draw, block: Block) -> (Vec<u8>, Array) {
+    let row = block.elements as i64;
     let shape = match draw.below(8) {
         0 => vec![row],
         1 => vec![2 * row],
@@ -62,7 +62,7 @@ pub(super) fn tensor(draw: &mut Draw, format: Format) -> (Vec<u8>, Array) {
     let blocks = shape.iter().product::<i64>() / row;
     let (mut stored, mut elements): (Vec<u8>, Vec<f32>) = Default::default();
     for _ in 0..blocks {
-        elements.extend((format.draw)(draw, &mut stored));
+        elements.extend((block.draw)(draw, &mut stored));
     }
     let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
     (stored, Array { dtype: DType::F32, shape, bytes })
@@ -149,11 +149,11 @@ fn groups(draw: &mut Draw, stored: &mut Vec<u8>, bits: u32) -> Vec<f32> {
 /// high 2 bits, the scales in 8 bits, the scale of them.
 fn q6_k(draw: &mut Draw, stored: &mut Vec<u8>) -> Vec<f32> {
     let quants = numbers(draw, 256, 6);
-    for half in quants.chunks_exact(128) {
-        stored.extend((0..64).map(|at| nibbles(half[at], half[at + 64])));
+    for part in quants.chunks_exact(128) {
+        stored.extend((0..64).map(|at| nibbles(part[at], part[at + 64])));
     }
-    for half in quants.chunks_exact(128) {
-        let bits = |at: usize, row: usize| (half[row * 32 + at] >> 4) << (2 * row);
+    for part in quants.chunks_exact(128) {
+        let bits = |at: usize, row: usize| (part[row * 32 + at] >> 4) << (2 * row);
         let byte = |at: usize| (0..4).map(|row| bits(at, row)).sum::<usize>() as u8;
         stored.extend((0..32).map(byte));
     }

@@ -2,18 +2,20 @@
 //! of which several are views of one storage.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 
 use gradiff::files::load_torch;
 use gradiff::{DType, Engine, Tensor};
 
 use super::pickles::{Object, pickle};
+use super::written::drawn_arrays;
 use super::zips::{Entry, archive};
-use super::{Array, drawn_bytes, names_of, shuffled};
+use super::{Array, Written, drawn_bytes, names_of, shuffled, swap};
 use crate::checks::calls::Draw;
 use crate::checks::calls::values::dtypes;
 
-/// Number of tensors of a checkpoint at most.
+/// Number of tensors that are not the same object, at most.
 const TENSORS_MAX: usize = 10;
 /// Nesting of dicts, lists and tuples at most.
 const DEPTH_MAX: usize = 3;
@@ -27,7 +29,7 @@ struct Storage {
 }
 
 impl Storage {
-    /// Draws a storage of at least 20 elements of any dtype.
+    /// Draws a storage of at least 160 bytes: 20 elements of the largest dtypes.
     fn draw(draw: &mut Draw, key: String, is_big_endian: bool) -> Storage {
         let typed = dtypes().into_iter().filter(|dtype| !names_of(*dtype).storage.is_empty());
         let dtype = draw.pick(&typed.collect::<Vec<DType>>());
@@ -36,7 +38,7 @@ impl Storage {
             return Storage { key, dtype: None, bytes: drawn_bytes(draw, DType::U8, count) };
         }
         let size = dtype.size_bytes();
-        let count = (160 / size).min(40) + draw.below(4);
+        let count = 160 / size + draw.below(4);
         let mut bytes = drawn_bytes(draw, DType::U8, count * size);
         let high = if is_big_endian { 0 } else { size - 1 };
         if dtype.is_float() {
@@ -78,21 +80,10 @@ impl View {
         };
         let rank = draw.below(4);
         let sizes: Vec<usize> = (0..rank).map(|_| draw.pick(&[2, 3, 1, 4, 2, 3, 0])).collect();
-        let mut strides = vec![1; rank];
-        match draw.below(4) {
-            // Row-major and column-major.
-            0 => {
-                for axis in (1..rank).rev() {
-                    strides[axis - 1] = strides[axis] * sizes[axis].max(1);
-                }
-            }
-            1 => {
-                for axis in 1..rank {
-                    strides[axis] = strides[axis - 1] * sizes[axis - 1].max(1);
-                }
-            }
-            _ => strides.fill_with(|| draw.pick(&[0, 1, 2, 3, 5])),
-        }
+        let strides = match draw.below(4) {
+            order @ 0..=1 => strides_of(&sizes, order == 1),
+            _ => sizes.iter().map(|_| draw.pick(&[0, 1, 2, 3, 5])).collect(),
+        };
         let is_negative = dtype != DType::Bool && draw.one_in(4);
         let mut view = View { storage, dtype, is_negative, offset: 0, sizes, strides };
         // Elements that repeat, or windows that overlap, where there are too few.
@@ -110,6 +101,7 @@ impl View {
                 view.strides[axis] = draw.pick(&[0, 1, 7, 1000]);
             }
         }
+        assert!(view.fits(storages), "{view:?} is larger than its storage");
         let last = view.last();
         let free = last.map_or(1000, |last| storages[storage].count(dtype) - 1 - last);
         view.offset = draw.pick(&[0, free, free / 2]);
@@ -170,6 +162,8 @@ impl View {
             }
             let mut element = stored[address * size..][..size].to_vec();
             if is_big_endian {
+                // As the machine that saved it has the elements; PyTorch swaps by the dtype of the
+                // storage.
                 element.reverse();
             }
             match (self.dtype, self.is_negative) {
@@ -190,12 +184,55 @@ impl View {
     }
 }
 
+/// The strides of elements without gaps, of which the first axis varies fastest if they are
+/// column-major, and the last if not.
+fn strides_of(sizes: &[usize], is_column_major: bool) -> Vec<usize> {
+    let (mut strides, mut stride) = (vec![1; sizes.len()], 1);
+    for number in 0..sizes.len() {
+        let axis = if is_column_major { number } else { sizes.len() - 1 - number };
+        strides[axis] = stride;
+        stride *= sizes[axis].max(1);
+    }
+    strides
+}
+
+/// Draws the storage of an array, with elements before and after it, and its view.
+fn stored(draw: &mut Draw, array: &Array, at: usize, is_big_endian: bool) -> (Storage, View) {
+    let (dtype, is_transposed, stored) = (array.dtype, draw.one_in(3), array.stored(draw));
+    let elements = if is_transposed { stored.column_major() } else { stored.bytes };
+    let (offset, after) = (draw.below(3), draw.below(3));
+    let [before, after] = [offset, after].map(|count| drawn_bytes(draw, dtype, count));
+    let mut bytes = [before, elements, after].concat();
+    if is_big_endian {
+        swap(&mut bytes, dtype);
+    }
+    let class = (!names_of(dtype).storage.is_empty()).then_some(dtype);
+    let sizes: Vec<usize> = array.shape.iter().map(|size| *size as usize).collect();
+    let strides = strides_of(&sizes, is_transposed);
+    let view = View { storage: at, dtype, is_negative: false, offset, sizes, strides };
+    (Storage { key: at.to_string(), dtype: class, bytes }, view)
+}
+
+/// Draws a dict of tensors of which each has a storage alone.
+pub(super) fn torch(draw: &mut Draw) -> Written {
+    let (tensors, is_big_endian) = (drawn_arrays(draw, &dtypes()), draw.one_in(4));
+    let (mut storages, mut items) = (Vec::new(), Vec::new());
+    for (name, array) in &tensors {
+        let (storage, view) = stored(draw, array, storages.len(), is_big_endian);
+        items.push((Object::text(name), rebuilt(draw, &storage, &view)));
+        storages.push(storage);
+    }
+    let bytes = file(draw, &Object::Dict(items), &storages, is_big_endian);
+    Written { bytes, tensors, ..Written::default() }
+}
+
 /// The objects of a checkpoint, while they are drawn.
 struct Builder<'a> {
     draw: &'a mut Draw,
     storages: Vec<Storage>,
-    /// The tensors that were drawn before, and those that may be used again.
+    /// The tensors that were drawn before.
     views: Vec<View>,
+    /// The tensors whose objects may be used again, by the number of the object.
     kept: Vec<View>,
     /// The tensors by name.
     tensors: BTreeMap<String, View>,
@@ -256,7 +293,10 @@ impl Builder<'_> {
             if self.draw.one_in(6) {
                 // The last value of a key counts.
                 let view = View::draw(self.draw, &self.storages);
-                let before = if self.draw.one_in(2) { self.plain() } else { self.rebuilt(&view) };
+                let before = match self.draw.one_in(2) {
+                    true => self.plain(),
+                    false => rebuilt(self.draw, &self.storages[view.storage], &view),
+                };
                 items.push((key.clone(), before));
             }
             let value = match self.draw.one_in(5) {
@@ -319,7 +359,7 @@ impl Builder<'_> {
         };
         self.tensors.insert(name.to_string(), view.clone());
         self.views.push(view.clone());
-        let mut object = self.rebuilt(&view);
+        let mut object = rebuilt(self.draw, &self.storages[view.storage], &view);
         if self.draw.one_in(3) {
             let arguments = vec![object, Object::Bool(true), Object::ordered(Vec::new())];
             object = Object::call("torch._utils", "_rebuild_parameter", arguments);
@@ -330,44 +370,43 @@ impl Builder<'_> {
         }
         object
     }
+}
 
-    /// The object of a tensor, as PyTorch pickles it.
-    fn rebuilt(&mut self, view: &View) -> Object {
-        let storage = &self.storages[view.storage];
-        let id = storage_id(storage.dtype, &storage.key, storage.bytes.len());
-        let is_typed = storage.dtype == Some(view.dtype) && !self.draw.one_in(4);
-        let numbers = |list: &[usize]| {
-            Object::numbers(&list.iter().map(|number| *number as i64).collect::<Vec<i64>>())
-        };
-        let mut sizes = numbers(&view.sizes);
-        if self.draw.one_in(4) {
-            sizes = Object::call("torch", "Size", vec![sizes]);
-        }
-        let mut arguments = vec![
-            Object::Persistent(Box::new(id)),
-            Object::Int(view.offset as i64),
-            sizes,
-            numbers(&view.strides),
-            Object::Bool(self.draw.one_in(2)),
-            Object::ordered(Vec::new()),
-        ];
-        if !is_typed {
-            arguments.push(Object::Global("torch", names_of(view.dtype).torch));
-        }
-        let flag = |name: &str, value: bool| (Object::text(name), Object::Bool(value));
-        let conjugate = flag("conj", false);
-        match (view.is_negative, self.draw.below(4)) {
-            (true, 0 | 1) => arguments.push(Object::Dict(vec![flag("neg", true)])),
-            (true, 2) => arguments.push(Object::Dict(vec![flag("neg", true), conjugate])),
-            (true, _) => arguments.push(Object::Dict(vec![conjugate, flag("neg", true)])),
-            (false, 0) => arguments.push(Object::None),
-            (false, 1) => arguments.push(Object::Dict(Vec::new())),
-            (false, 2) => arguments.push(Object::Dict(vec![flag("neg", false), conjugate])),
-            (false, _) => {}
-        }
-        let function = if is_typed { "_rebuild_tensor_v2" } else { "_rebuild_tensor_v3" };
-        Object::call("torch._utils", function, arguments)
+/// The object of a tensor, as PyTorch pickles it.
+fn rebuilt(draw: &mut Draw, storage: &Storage, view: &View) -> Object {
+    let id = storage_id(storage.dtype, &storage.key, storage.bytes.len());
+    let is_typed = storage.dtype == Some(view.dtype) && !draw.one_in(4);
+    let numbers = |list: &[usize]| {
+        Object::numbers(&list.iter().map(|number| *number as i64).collect::<Vec<i64>>())
+    };
+    let mut sizes = numbers(&view.sizes);
+    if draw.one_in(4) {
+        sizes = Object::call("torch", "Size", vec![sizes]);
     }
+    let mut arguments = vec![
+        Object::Persistent(Box::new(id)),
+        Object::Int(view.offset as i64),
+        sizes,
+        numbers(&view.strides),
+        Object::Bool(draw.one_in(2)),
+        Object::ordered(Vec::new()),
+    ];
+    if !is_typed {
+        arguments.push(Object::Global("torch", names_of(view.dtype).torch));
+    }
+    let flag = |name: &str, value: bool| (Object::text(name), Object::Bool(value));
+    let conjugate = flag("conj", false);
+    match (view.is_negative, draw.below(4)) {
+        (true, 0 | 1) => arguments.push(Object::Dict(vec![flag("neg", true)])),
+        (true, 2) => arguments.push(Object::Dict(vec![flag("neg", true), conjugate])),
+        (true, _) => arguments.push(Object::Dict(vec![conjugate, flag("neg", true)])),
+        (false, 0) => arguments.push(Object::None),
+        (false, 1) => arguments.push(Object::Dict(Vec::new())),
+        (false, 2) => arguments.push(Object::Dict(vec![flag("neg", false), conjugate])),
+        (false, _) => {}
+    }
+    let function = if is_typed { "_rebuild_tensor_v2" } else { "_rebuild_tensor_v3" };
+    Object::call("torch._utils", function, arguments)
 }
 
 /// The id of a storage of so many bytes.
@@ -406,7 +445,7 @@ pub(super) fn check(draw: &mut Draw, path: &Path) -> Result<(), String> {
 
 /// The archive of a pickle and of storages.
 fn file(draw: &mut Draw, root: &Object, storages: &[Storage], is_big_endian: bool) -> Vec<u8> {
-    let folder = draw.pick(&["model", "archive", "a b"]);
+    let folder = draw.pick(&["model", "archive", "a_model_of_21_letters", "a b"]);
     let mut parts = vec![("data.pkl".to_string(), pickle(draw, root))];
     for storage in storages {
         parts.push((format!("data/{}", storage.key), storage.bytes.clone()));
@@ -474,7 +513,7 @@ fn shared_pairs<'a>(
 ) -> Result<Vec<(&'a String, &'a String)>, String> {
     let mut pairs = Vec::new();
     for (first, view) in views {
-        let after = views.iter().skip_while(|(name, _)| *name != first).skip(1);
+        let after = views.range::<String, _>((Bound::Excluded(first), Bound::Unbounded));
         for (second, _) in after.filter(|(_, known)| *known == view) {
             let (Some(here), Some(there)) = (loaded.get(first), loaded.get(second)) else {
                 return Err(format!("{first:?} or {second:?} is missing"));
@@ -493,6 +532,16 @@ fn shared_pairs<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn views_fit_in_their_storages() {
+        for seed in 0..20_000 {
+            let mut draw = Draw::new(seed);
+            let storages = [Storage::draw(&mut draw, "0".to_string(), false)];
+            let view = View::draw(&mut draw, &storages);
+            assert!(view.fits(&storages), "seed {seed}: {view:?}");
+        }
+    }
 
     /// Some checkpoints have views that differ by their negative bit alone, and views that are the
     /// same.

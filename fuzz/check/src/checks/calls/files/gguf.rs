@@ -32,7 +32,7 @@ pub(super) struct Gguf {
     pub(super) start: [u8; 4],
     pub(super) version: u32,
     /// Numbers that are added to the counts of tensors and of values.
-    pub(super) missing: [u64; 2],
+    pub(super) surplus_counts: [u64; 2],
     /// Keys, numbers of types, and bytes of values.
     pub(super) values: Vec<(String, u32, Vec<u8>)>,
     pub(super) tensors: Vec<Described>,
@@ -64,7 +64,7 @@ impl Default for Gguf {
         Gguf {
             start: *b"GGUF",
             version: 3,
-            missing: [0; 2],
+            surplus_counts: [0; 2],
             values: Vec::new(),
             tensors: Vec::new(),
             alignment: 32,
@@ -89,8 +89,8 @@ impl Gguf {
         let mut bytes = self.start.to_vec();
         bytes.extend(self.version.to_le_bytes());
         let counts = [self.tensors.len(), self.values.len()];
-        for (count, missing) in counts.iter().zip(self.missing) {
-            bytes.extend((*count as u64).wrapping_add(missing).to_le_bytes());
+        for (count, surplus) in counts.iter().zip(self.surplus_counts) {
+            bytes.extend((*count as u64).wrapping_add(surplus).to_le_bytes());
         }
         for (key, kind, value) in &self.values {
             gguf_text(&mut bytes, key);
@@ -106,9 +106,7 @@ impl Gguf {
         }
         let start = bytes.len().next_multiple_of(self.alignment);
         for tensor in &self.tensors {
-            // An offset that is far too large belongs to a tensor without bytes.
-            let offset = usize::try_from(tensor.offset).unwrap_or(0).min(1 << 16);
-            let at = start + offset;
+            let at = start + tensor.offset as usize;
             let end = bytes.len().max(at + tensor.data.len());
             bytes.resize(end, 0);
             bytes[at..][..tensor.data.len()].copy_from_slice(&tensor.data);
@@ -206,12 +204,13 @@ fn value_of(draw: &mut Draw, kind: usize, depth: usize) -> GgufValue {
         3 => GgufValue::I16(bits as i16),
         4 => GgufValue::U32(bits as u32),
         5 => GgufValue::I32(bits as i32),
-        6 => GgufValue::F32(bits as i32 as f32),
+        // NaN is not equal to itself, so that an infinity replaces it.
+        6 => GgufValue::F32(f32::from_bits(bits as u32).max(f32::NEG_INFINITY)),
         7 => GgufValue::Bool(bits & 1 == 1),
         8 => GgufValue::Text(draw.pick(&["", "a", "Zürich", "a\0b"]).to_string()),
         10 => GgufValue::U64(bits),
         11 => GgufValue::I64(bits as i64),
-        12 => GgufValue::F64(bits as i64 as f64),
+        12 => GgufValue::F64(f64::from_bits(bits).max(f64::NEG_INFINITY)),
         _ => {
             let kinds = if depth < 3 { VALUE_TYPES } else { 8 };
             let (kind, count) = (draw.below(kinds), draw.below(5));
@@ -300,7 +299,7 @@ fn gguf_tensor(draw: &mut Draw) -> (u32, Vec<u8>, Array) {
         let (_, kind) = row.expect("it was drawn from the rows");
         return (*kind, array.bytes.clone(), array);
     }
-    let format = draw.pick(&blocks::FORMATS);
-    let (stored, array) = blocks::tensor(draw, format);
-    (format.kind, stored, array)
+    let block = draw.pick(&blocks::BLOCKS);
+    let (stored, array) = blocks::tensor(draw, block);
+    (block.kind, stored, array)
 }

@@ -221,9 +221,9 @@ impl Writer<'_> {
     /// Writes bytes after their number in 1, 4 or 8 bytes, if there is an opcode for it.
     fn sized(&mut self, bytes: &[u8], opcodes: [Option<u8>; 3]) {
         let size = (bytes.len() as u64).to_le_bytes();
-        let is_possible = [bytes.len() < 256, true, true];
-        let possible = (0..3).filter(|at| is_possible[*at]);
-        let possible = possible.filter_map(|at| Some((opcodes[at]?, [1, 4, 8][at])));
+        let known = opcodes.into_iter().zip([1, 4, 8]);
+        let known = known.filter_map(|(opcode, count)| Some((opcode?, count)));
+        let possible = known.filter(|(_, count)| *count != 1 || bytes.len() < 256);
         let (opcode, count) = self.draw.pick(&possible.collect::<Vec<(u8, usize)>>());
         self.bytes.push(opcode);
         self.bytes.extend(&size[..count]);

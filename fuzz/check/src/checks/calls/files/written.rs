@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use gradiff::DType;
 
-use super::zips::{Entry, archive, zip};
-use super::{Array, Written, drawn_bytes, names_of, numpy_dtypes, shuffled, swap};
+use super::zips::{Entry, archive};
+use super::{Array, Written, names_of, numpy_dtypes, shuffled, swap};
 use crate::checks::calls::Draw;
 use crate::checks::calls::values::dtypes;
 
@@ -33,11 +33,17 @@ pub(super) fn npy_text(array: &Array, order: char, is_fortran: bool) -> String {
 }
 
 /// The same header in another text: in another order, with other quotes, spaces and commas, or with
-/// the long integers of Python 2.
-fn varied_npy_text(draw: &mut Draw, array: &Array, order: char, is_fortran: bool) -> String {
+/// the long integers of Python 2, which NumPy knows in versions 1 and 2.
+fn varied_npy_text(
+    draw: &mut Draw,
+    array: &Array,
+    order: char,
+    is_fortran: bool,
+    version: u8,
+) -> String {
     let name = names_of(array.dtype).numpy;
     let (quote, space) = (draw.pick(&['\'', '"']), draw.pick(&["", " ", "  "]));
-    let suffix = draw.pick(&["", "", "L"]);
+    let suffix = if version < 3 { draw.pick(&["", "", "L"]) } else { "" };
     let separator = format!(",{space}");
     let sizes: Vec<String> = array.shape.iter().map(|size| format!("{size}{suffix}")).collect();
     let has_comma = sizes.len() == 1 || (1 < sizes.len() && draw.one_in(2));
@@ -66,7 +72,7 @@ fn npy_of(draw: &mut Draw, array: &Array) -> Vec<u8> {
     let prefix = if version == 1 { 10 } else { 12 };
     let mut text = match draw.one_in(2) {
         true => npy_text(array, order, is_fortran),
-        false => varied_npy_text(draw, array, order, is_fortran),
+        false => varied_npy_text(draw, array, order, is_fortran, version),
     };
     // NumPy's alignment, that of old versions, none, and those for which a length needs two bytes.
     let alignment = draw.pick(&[64, 64, 16, 1, 512, 4096]);
@@ -143,100 +149,6 @@ fn json_text(draw: &mut Draw, text: &str) -> String {
     }
     let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
     format!("\"{units}\"")
-}
-
-pub(super) fn torch(draw: &mut Draw) -> Written {
-    let tensors = drawn_arrays(draw, &dtypes());
-    let is_big_endian = draw.one_in(4);
-    let mut entries = Vec::new();
-    // Protocol 2, an empty dict.
-    let mut pickle = b"\x80\x02}".to_vec();
-    for (key, (name, array)) in ordered(draw, &tensors).into_iter().enumerate() {
-        let (before, after) = (draw.below(3), draw.below(3));
-        let is_transposed = draw.one_in(3);
-        pickle_tensor(&mut pickle, name, &key.to_string(), array, [before, after], is_transposed);
-        let stored = array.stored(draw);
-        let elements = if is_transposed { stored.column_major() } else { stored.bytes };
-        let [before, after] = [before, after].map(|count| drawn_bytes(draw, array.dtype, count));
-        let mut data = [before, elements, after].concat();
-        if is_big_endian {
-            swap(&mut data, array.dtype);
-        }
-        entries.push((format!("model/data/{key}"), data));
-    }
-    pickle.push(b'.');
-    entries.insert(0, ("model/data.pkl".to_string(), pickle));
-    if is_big_endian || draw.one_in(2) {
-        let order: &[u8] = if is_big_endian { b"big" } else { b"little" };
-        entries.push(("model/byteorder".to_string(), order.to_vec()));
-    }
-    Written { bytes: zip(&entries), tensors, ..Written::default() }
-}
-
-/// Appends the item of a tensor: a view of a storage that has elements before and after it.
-fn pickle_tensor(
-    pickle: &mut Vec<u8>,
-    name: &str,
-    key: &str,
-    array: &Array,
-    [before, after]: [usize; 2],
-    is_transposed: bool,
-) {
-    let names = names_of(array.dtype);
-    let is_typed = !names.storage.is_empty();
-    let count = before + array.count() + after;
-    let (function, class, size) = match is_typed {
-        true => ("_rebuild_tensor_v2", format!("ctorch\n{}\n", names.storage), count),
-        // A storage of bytes, to which the tensor gives the dtype.
-        false => {
-            let size_bytes = count * array.dtype.size_bytes();
-            ("_rebuild_tensor_v3", "ctorch.storage\nUntypedStorage\n".to_string(), size_bytes)
-        }
-    };
-    pickle_text(pickle, name);
-    pickle.extend(format!("ctorch._utils\n{function}\n((").bytes());
-    pickle_text(pickle, "storage");
-    pickle.extend(class.bytes());
-    pickle_text(pickle, key);
-    pickle_text(pickle, "cpu");
-    pickle_int(pickle, size as i64);
-    pickle.extend(b"tQ");
-    pickle_int(pickle, before as i64);
-    let mut stride = 1;
-    let mut next = |size: &i64| {
-        let found = stride;
-        stride *= (*size).max(1);
-        found
-    };
-    let strides: Vec<i64> = match is_transposed {
-        true => array.shape.iter().map(&mut next).collect(),
-        false => {
-            let reversed: Vec<i64> = array.shape.iter().rev().map(&mut next).collect();
-            reversed.into_iter().rev().collect()
-        }
-    };
-    for numbers in [&array.shape, &strides] {
-        pickle.push(b'(');
-        numbers.iter().for_each(|number| pickle_int(pickle, *number));
-        pickle.push(b't');
-    }
-    // False, and an ordered dict of hooks.
-    pickle.extend(b"\x89ccollections\nOrderedDict\n)R");
-    if !is_typed {
-        pickle.extend(format!("ctorch\n{}\n", names.torch).bytes());
-    }
-    pickle.extend(b"tRs");
-}
-
-fn pickle_text(pickle: &mut Vec<u8>, text: &str) {
-    pickle.push(b'X');
-    pickle.extend((text.len() as u32).to_le_bytes());
-    pickle.extend(text.bytes());
-}
-
-fn pickle_int(pickle: &mut Vec<u8>, number: i64) {
-    pickle.push(b'J');
-    pickle.extend((number as i32).to_le_bytes());
 }
 
 /// Draws some tensors by name.

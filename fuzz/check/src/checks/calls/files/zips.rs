@@ -6,6 +6,16 @@ use crate::checks::calls::Draw;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 
+/// The sizes and the checksum of an entry before its data.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Sizes {
+    Here,
+    /// In a descriptor after the data, as PyTorch writes them.
+    After,
+    /// Sizes of 64 bits in an extra field, as NumPy writes them.
+    Wide,
+}
+
 /// An entry, as it is in an archive.
 #[derive(Clone)]
 pub(super) struct Entry {
@@ -17,6 +27,7 @@ pub(super) struct Entry {
     /// Size and checksum of the bytes before compression.
     pub(super) size: usize,
     pub(super) crc: u32,
+    pub(super) sizes: Sizes,
     /// An extra field between the name and the data, which aligns the data.
     pub(super) extra: Vec<u8>,
     /// The entry whose data the directory has for this one, if it is another.
@@ -27,8 +38,8 @@ impl Entry {
     /// An entry without compression.
     pub(super) fn stored(name: &str, data: Vec<u8>) -> Entry {
         let (size, crc) = (data.len(), crc(&data));
-        let (name, extra) = (name.to_string(), Vec::new());
-        Entry { name, method: STORED, stored: data, size, crc, extra, data_of: None }
+        let (name, sizes, extra) = (name.to_string(), Sizes::Here, Vec::new());
+        Entry { name, method: STORED, stored: data, size, crc, sizes, extra, data_of: None }
     }
 
     /// An entry with compression.
@@ -37,13 +48,14 @@ impl Entry {
         Entry { method: DEFLATED, stored, ..Entry::stored(name, data) }
     }
 
-    /// An entry that is compressed or not, and aligned or not.
+    /// An entry that is compressed or not, and aligned or not, with sizes as any writer has them.
     pub(super) fn drawn(draw: &mut Draw, name: &str, data: Vec<u8>) -> Entry {
         let mut entry = match draw.below(3) {
             0 => Entry::deflated(name, data),
             1 if data.len() < 1 << 16 => Entry { method: DEFLATED, ..in_a_block(name, data) },
             _ => Entry::stored(name, data),
         };
+        entry.sizes = draw.pick(&[Sizes::Here, Sizes::After, Sizes::Wide]);
         if draw.one_in(2) {
             // As PyTorch does: a field of its own, whose data is all the same.
             let size = draw.below(64);
@@ -51,6 +63,11 @@ impl Entry {
             entry.extra.resize(4 + size, b'Z');
         }
         entry
+    }
+
+    /// The checksum, and the sizes in the archive and before compression.
+    fn known(&self) -> [u32; 3] {
+        [self.crc, self.stored.len() as u32, self.size as u32]
     }
 }
 
@@ -121,47 +138,63 @@ fn deflate(data: &[u8]) -> Vec<u8> {
     bits.bytes
 }
 
-/// A zip archive of entries without compression.
-pub(super) fn zip(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let entry = |(name, data): &(String, Vec<u8>)| Entry::stored(name, data.clone());
-    archive(&entries.iter().map(entry).collect::<Vec<_>>())
-}
-
 /// A zip archive.
 pub(super) fn archive(entries: &[Entry]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut offsets = Vec::new();
     for entry in entries {
         offsets.push(bytes.len() as u32);
+        let (mut known, mut extra, mut after) = (entry.known(), entry.extra.clone(), Vec::new());
+        match entry.sizes {
+            Sizes::Here => {}
+            Sizes::After => {
+                after = [b"PK\x07\x08".as_slice(), &known.map(u32::to_le_bytes).concat()].concat();
+                known = [0; 3];
+            }
+            Sizes::Wide => {
+                let sizes = [known[2], known[1]].map(|size| u64::from(size).to_le_bytes());
+                extra = [b"\x01\0\x10\0".as_slice(), &sizes.concat(), &extra].concat();
+                known = [entry.crc, u32::MAX, u32::MAX];
+            }
+        }
         bytes.extend(b"PK\x03\x04");
-        bytes.extend(common_fields(entry, entry.extra.len()));
-        bytes.extend([entry.name.as_bytes(), &entry.extra, &entry.stored].concat());
+        bytes.extend(common_fields(entry, known, extra.len()));
+        bytes.extend([entry.name.as_bytes(), &extra, &entry.stored, &after].concat());
     }
     let start = bytes.len();
     for (at, entry) in entries.iter().enumerate() {
         bytes.extend(b"PK\x01\x02\x14\x00");
-        bytes.extend(common_fields(entry, 0));
+        bytes.extend(common_fields(entry, entry.known(), 0));
         // No comment, on the first disk, without attributes.
         bytes.extend([0u8; 10]);
         bytes.extend(offsets[entry.data_of.unwrap_or(at)].to_le_bytes());
         bytes.extend(entry.name.bytes());
     }
-    let (size, count) = ((bytes.len() - start) as u32, entries.len() as u16);
+    let (size, count) = (bytes.len() - start, entries.len());
+    if entries.iter().any(|entry| entry.sizes == Sizes::After) {
+        // As PyTorch does: the end in 64 bits, and its offset.
+        let offset = bytes.len() as u64;
+        bytes.extend(b"PK\x06\x06\x2c\0\0\0\0\0\0\0\x1e\x03\x2d\0\0\0\0\0\0\0\0\0");
+        bytes.extend([count, count, size, start].map(|word| (word as u64).to_le_bytes()).concat());
+        bytes.extend(b"PK\x06\x07\0\0\0\0");
+        bytes.extend(offset.to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+    }
     bytes.extend(b"PK\x05\x06\x00\x00\x00\x00");
-    bytes.extend([count, count].map(u16::to_le_bytes).concat());
-    bytes.extend([size, start as u32].map(u32::to_le_bytes).concat());
+    bytes.extend([count, count].map(|count| (count as u16).to_le_bytes()).concat());
+    bytes.extend([size, start].map(|word| (word as u32).to_le_bytes()).concat());
     bytes.extend([0u8; 2]);
     bytes
 }
 
 /// The fields that an entry has before its data and in the directory: from the version that is
 /// needed to the length of extra fields.
-fn common_fields(entry: &Entry, extra_size: usize) -> Vec<u8> {
-    // The flag says that the name is UTF-8.
-    let flags = if entry.name.is_ascii() { 0 } else { 1 << 11 };
+fn common_fields(entry: &Entry, known: [u32; 3], extra_size: usize) -> Vec<u8> {
+    // The flags say that the name is UTF-8, and that the sizes are after the data.
+    let is_after = entry.sizes == Sizes::After;
+    let flags = u16::from(!entry.name.is_ascii()) << 11 | u16::from(is_after) << 3;
     let mut fields = [20u16, flags, entry.method, 0, 0x21].map(u16::to_le_bytes).concat();
-    let sizes = [entry.stored.len(), entry.size].map(|size| size as u32);
-    fields.extend([entry.crc, sizes[0], sizes[1]].map(u32::to_le_bytes).concat());
+    fields.extend(known.map(u32::to_le_bytes).concat());
     let lengths = [entry.name.len(), extra_size].map(|length| length as u16);
     fields.extend(lengths.map(u16::to_le_bytes).concat());
     fields

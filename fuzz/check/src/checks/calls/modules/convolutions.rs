@@ -139,14 +139,10 @@ pub(super) fn convolution(draw: &mut Draw) -> Result<Case, Error> {
     let shape = [&[plane.images][..], &to].concat();
     let label = format!("of {dtype}, transposed: {is_transposed}, {plane:?}");
     let mut case = Case::new(label, typed, y, &shape, wanted);
-    let numbers: [&[f64]; 3] = [&elements, &weights, &biases];
     if draw.one_in(3) {
+        let numbers: [&[f64]; 3] = [&elements, &weights, &biases];
         case.outputs.push(convolution_of_rows(&plane, typed, is_transposed, has_bias, numbers)?);
         case.label += ", also of rows";
-    }
-    if !is_transposed && draw.one_in(2) {
-        case.outputs.push(same_convolution(&plane, typed, has_bias, numbers)?);
-        case.label += ", also with same padding";
     }
     Ok(case)
 }
@@ -209,38 +205,8 @@ fn convolution_of_rows(
     Ok(Output::new(typed, y, &[plane.images, to[0], to[2]], wanted))
 }
 
-/// The convolution whose output has the size of the image. Of an odd number of zeros, the larger
-/// part is at the end.
-fn same_convolution(
-    plane: &Plane,
-    typed: Typed,
-    has_bias: bool,
-    [elements, weights, biases]: [&[f64]; 3],
-) -> Result<Output, Error> {
-    let [channels, rows, columns] = plane.large;
-    let plane = Plane {
-        small: [plane.small[0], rows, columns],
-        stride: [1; 2],
-        padding: [0, 1].map(|axis| plane.dilation[axis] * (plane.kernel[axis] - 1) / 2),
-        ..*plane
-    };
-    let options = ConvOptions::default().dilation(per_axis(plane.dilation)).same_padding();
-    let options = options.groups(plane.groups as i64).bias(has_bias);
-    let (inputs, outputs) = (channels as i64, plane.small[0] as i64);
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut layer = Conv2d::with(inputs, outputs, per_axis(plane.kernel), options)?;
-    drop(turn);
-    let [high, wide] = plane.kernel;
-    layer.weight =
-        tensor(typed.0, &[plane.small[0], channels / plane.groups, high, wide], weights)?;
-    layer.bias = has_bias.then(|| tensor(typed.0, &[plane.small[0]], biases)).transpose()?;
-    let y = layer.forward(&tensor(typed.0, &[plane.images, channels, rows, columns], elements)?)?;
-    let shape = [plane.images, plane.small[0], rows, columns];
-    Ok(Output::new(typed, y, &shape, plane.outputs(false, elements, weights, biases)))
-}
-
-/// A convolution with the padding that keeps the size of the image, mostly of an odd number of
-/// zeros along an axis, where an image of several elements tells the sides apart.
+/// A convolution with the padding that keeps the size of the image. Of an odd number of zeros along
+/// an axis, the larger part is at the end, which an image of several elements shows.
 pub(super) fn same(draw: &mut Draw) -> Result<Case, Error> {
     let typed @ (dtype, _) = draw.pick(&DTYPES);
     let groups = 1 + draw.below(2);
@@ -256,13 +222,21 @@ pub(super) fn same(draw: &mut Draw) -> Result<Case, Error> {
         kernel,
         stride: [1; 2],
         dilation,
-        padding: [0; 2],
+        padding: [0, 1].map(|axis| dilation[axis] * (kernel[axis] - 1) / 2),
     };
-    let (_, elements) = data(draw, dtype, &[plane.images, inputs, rows, columns])?;
-    let (_, weights) = data(draw, dtype, &[outputs, inputs / groups, kernel[0], kernel[1]])?;
+    let (image, elements) = data(draw, dtype, &[plane.images, inputs, rows, columns])?;
+    let weight_shape = [outputs, inputs / groups, kernel[0], kernel[1]];
+    let (weight, weights) = data(draw, dtype, &weight_shape)?;
     let (bias, biases) = optional(draw, dtype, &[outputs], 0.0)?;
-    let output = same_convolution(&plane, typed, bias.is_some(), [&elements, &weights, &biases])?;
+    let options = ConvOptions::default().dilation(per_axis(dilation)).same_padding();
+    let options = options.groups(groups as i64).bias(bias.is_some());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut layer = Conv2d::with(inputs as i64, outputs as i64, per_axis(kernel), options)?;
+    drop(turn);
+    (layer.weight, layer.bias) = (weight, bias);
+    let wanted = plane.outputs(false, &elements, &weights, &biases);
     let is_unequal = [0, 1].iter().any(|axis| dilation[*axis] * (kernel[*axis] - 1) % 2 == 1);
     let label = format!("with same padding of {dtype}, unequal: {is_unequal}, {plane:?}");
-    Ok(Case { label, outputs: vec![output] })
+    let shape = [plane.images, outputs, rows, columns];
+    Ok(Case::new(label, typed, layer.forward(&image)?, &shape, wanted))
 }

@@ -12,9 +12,9 @@ use gradiff::{DType, Engine, Error, Tensor};
 use super::{Case, SINGLE, affine, agree, data, eighths, numbers, tensor};
 use crate::checks::calls::Draw;
 
-/// Layers, functions between them, and their tensors, which are loaded by name. A layer has as
-/// many inputs and outputs as each other one if they are in a list.
-pub(super) fn sequence(draw: &mut Draw) -> Result<Case, Error> {
+/// Layers, functions between them, and their tensors, which are loaded by name. In a list, each
+/// layer has the same size.
+fn sequence(draw: &mut Draw) -> Result<Case, Error> {
     let [inputs, hidden, outputs, rows] = [(); 4].map(|()| 1 + draw.below(4));
     let kind = draw.below(5);
     let sizes = match kind {
@@ -56,7 +56,7 @@ pub(super) fn sequence(draw: &mut Draw) -> Result<Case, Error> {
         }
         _ => {
             let layer = layers.remove(0);
-            (names, is_rectified) = (vec![7], vec![true]);
+            names = vec![7];
             let same = || Function(|x: &Tensor| Ok::<Tensor, Error>(x.clone()));
             let relu = Function(Tensor::relu);
             Box::new((relu, same(), same(), same(), same(), same(), same(), layer))
@@ -87,15 +87,13 @@ pub(super) fn sequence(draw: &mut Draw) -> Result<Case, Error> {
     for (at, (weights, biases)) in values.iter().enumerate() {
         let size = if kind == 0 { sizes[at] } else { sizes[0] };
         x_values = affine(&x_values, weights, biases, size);
-        if is_rectified[at] && kind != 4 {
+        if is_rectified[at] {
             x_values = relu(x_values);
         }
     }
     let label = format!("a model of kind {kind}, layers of {sizes:?}");
     let outputs = sizes[sizes.len() - 1];
-    // Errors grow with each layer.
-    let typed = (SINGLE.0, 10.0 * SINGLE.1);
-    Ok(Case::new(label, typed, model.forward(&x)?, &[rows, outputs], x_values))
+    Ok(Case::new(label, SINGLE, model.forward(&x)?, &[rows, outputs], x_values))
 }
 
 /// A part of a model whose `State` is written by hand: two tensors of the same name.
@@ -218,6 +216,8 @@ enum Given {
     /// An axis of size 1 more, which counts only if there is more than an element.
     Deeper,
     Longer,
+    /// The axes in the other order, which counts only if their sizes differ.
+    Turned,
     OtherType,
 }
 
@@ -250,6 +250,7 @@ fn loading(draw: &mut Draw) -> Result<(), String> {
             0 => Given::Missing,
             1 if is_wrong => Given::Longer,
             2 if is_wrong => Given::OtherType,
+            5 if is_wrong && shape.first() != shape.last() => Given::Turned,
             3 | 4 if is_wrong || old.len() == 1 => Given::Deeper,
             _ => Given::Fitting,
         };
@@ -272,6 +273,7 @@ fn loading(draw: &mut Draw) -> Result<(), String> {
                 placed(DType::F32, &[&[2][..], shape].concat(), &doubled)
             }
             Given::Deeper => placed(DType::F32, &[&[1][..], shape].concat(), &new),
+            Given::Turned => placed(DType::F32, &[shape[1], shape[0]], &new),
             Given::OtherType => placed(DType::F64, shape, &new),
             _ => placed(DType::F32, shape, &new),
         };

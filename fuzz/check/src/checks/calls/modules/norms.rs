@@ -97,6 +97,8 @@ pub(super) fn batch_norm(draw: &mut Draw) -> Result<Case, Error> {
         )?;
     }
     let unit = if is_integer { 8.0 } else { 1.0 };
+    // Statistics of f32 make floats of integers.
+    let dtype = if is_integer { DType::F32 } else { dtype };
     let x_values: Vec<f64> = x_values.into_iter().map(|x| x * unit).collect();
     let requires_gradient = !is_integer && shape[0] != 0 && draw.one_in(2);
     if requires_gradient {
@@ -159,7 +161,6 @@ pub(super) fn batch_norm(draw: &mut Draw) -> Result<Case, Error> {
     let wanted = normalised.iter().zip(&groups).map(part).collect();
     // Halves are rounded if the parameters are halves, too, or if there are none.
     let result = match has_parameters {
-        _ if is_integer => DType::F32,
         true if of_layer == dtype => dtype,
         true => promoted(promoted(dtype, of_layer), DType::F32),
         false => dtype,
@@ -344,7 +345,7 @@ pub(super) fn norm(draw: &mut Draw) -> Result<Case, Error> {
     if is_plain {
         label += ", without parameters";
     }
-    // Halves are rounded after each of three steps.
+    // Halves are rounded after each of three steps, and sums may be nearer 0 than their summands.
     let roundings = if dtype == DType::F32 || dtype == DType::F64 { 1.0 } else { 4.0 };
     let rounded = typed(dtype, roundings).1.max(typed(result, roundings).1);
     let mut case = Case::new(label, (result, rounded), y, &shape, wanted);

@@ -12,14 +12,23 @@ use gradiff::{DType, Error, PerAxis, Tensor};
 use crate::checks::calls::Draw;
 use crate::checks::calls::random::TURN;
 
+/// Draws an attempt.
+pub(in crate::checks::calls) type Kind = fn(&mut Draw) -> Result<Attempt, Error>;
+
 /// Number of attempts of a call.
 const ATTEMPTS: usize = 4;
 
-/// Sizes of kernels, and the other options of convolutions along two axes.
+/// Attempts to create a layer, or to call it.
+const KINDS: [Kind; 6] = [creation, convolution, forward, forward, state, option];
+
+/// Sizes of kernels along two axes, and some of other ranks or without elements.
 const KERNELS: [&[i64]; 9] =
     [&[2, 1], &[3, 3], &[2, 3], &[1, 1], &[3, 2], &[2], &[1, 2, 3], &[0, 1], &[1, -1]];
+/// Strides of convolutions.
 const STRIDES: [&[i64]; 5] = [&[1, 1], &[1, 1], &[1, 2], &[2, 1], &[2, 2]];
+/// Distances of the elements of a kernel.
 const DILATIONS: [&[i64]; 3] = [&[1, 1], &[1, 2], &[3, 1]];
+/// Elements that are added to the output of a transposed convolution.
 const ADDED: [&[i64]; 5] = [&[0, 0], &[0, 0], &[0, 0], &[1, 0], &[0, 1]];
 
 /// Shapes of inputs of layers.
@@ -84,17 +93,26 @@ impl Attempt {
 pub(in crate::checks::calls) fn refusals(draw: &mut Draw) -> Result<(), String> {
     // New layers are of random numbers.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    attempts(draw, &KINDS)
+}
+
+/// Draws some attempts of these kinds.
+pub(in crate::checks::calls) fn attempts(draw: &mut Draw, kinds: &[Kind]) -> Result<(), String> {
     for _ in 0..ATTEMPTS {
-        let attempt = match draw.below(6) {
-            0 => creation(draw),
-            1 => convolution(draw),
-            2 | 3 => forward(draw),
-            4 => state(draw),
-            _ => option(draw),
-        };
-        attempt.map_err(|error| error.to_string())?.check()?;
+        let kind = draw.pick(kinds);
+        kind(draw).map_err(|error| error.to_string())?.check()?;
     }
     Ok(())
+}
+
+/// Asserts that each kind draws legal and illegal attempts.
+#[cfg(test)]
+pub(in crate::checks::calls) fn assert_both(kinds: &[Kind]) {
+    for (number, kind) in kinds.iter().enumerate() {
+        let is_legal = |seed: &u64| kind(&mut Draw::new(*seed)).expect("it is there").is_legal;
+        let legal = (0..200).filter(is_legal).count();
+        assert!((10..=190).contains(&legal), "{number}: {legal} of 200");
+    }
 }
 
 /// Sizes of a new layer.
@@ -170,17 +188,21 @@ fn convolution(draw: &mut Draw) -> Result<Attempt, Error> {
 fn forward(draw: &mut Draw) -> Result<Attempt, Error> {
     let shape = draw.pick(&SHAPES);
     let (is_training, is_tracked) = (draw.one_in(2), draw.one_in(2));
-    let dtype = draw.pick(&[DType::F32, DType::F16, DType::F64, DType::I32]);
+    let kind = draw.below(10);
+    // Layers that take or refuse integers.
+    let dtype = match kind {
+        1 | 8 => draw.pick(&[DType::F32, DType::F16, DType::F64, DType::I32]),
+        _ => DType::F32,
+    };
     let (rank, last) = (shape.len(), shape.last().copied());
     let has_channels = |count: i64| 2 <= rank && shape[1] == count;
-    let x = Tensor::zeros(DType::F32, shape)?;
-    let of_dtype = Tensor::zeros(dtype, shape)?;
+    let x = Tensor::zeros(dtype, shape)?;
     let _mode = Tensor::train(is_training);
-    let (name, is_legal, answer) = match draw.below(10) {
+    let (name, is_legal, answer) = match kind {
         0 => ("Linear of 3", last == Some(3), Linear::new(3, 2)?.forward(&x)),
         1 => {
             let is_legal = dtype == DType::I32;
-            ("Embedding", is_legal, Embedding::new(3, 2)?.forward(&of_dtype))
+            ("Embedding", is_legal, Embedding::new(3, 2)?.forward(&x))
         }
         2 | 3 => {
             let norm = BatchNorm::new(3)?;
@@ -202,7 +224,7 @@ fn forward(draw: &mut Draw) -> Result<Attempt, Error> {
         }
         8 => {
             let is_legal = last == Some(3) && dtype != DType::I32;
-            ("RMSNorm of 3", is_legal, RMSNorm::new(3)?.forward(&of_dtype))
+            ("RMSNorm of 3", is_legal, RMSNorm::new(3)?.forward(&x))
         }
         _ => {
             let is_legal = rank == 3 && last == Some(2);
@@ -210,7 +232,7 @@ fn forward(draw: &mut Draw) -> Result<Attempt, Error> {
         }
     };
     let modes = format!("training: {is_training}, tracked: {is_tracked}");
-    let said = format!("{name}: forward of {dtype} or f32 {shape:?}, {modes}");
+    let said = format!("{name}: forward of {dtype}{shape:?}, {modes}");
     Ok(Attempt::new(said, is_legal, answer))
 }
 
@@ -290,13 +312,7 @@ mod tests {
 
     #[test]
     fn each_kind_draws_legal_and_illegal_attempts() {
-        type Kind = fn(&mut Draw) -> Result<Attempt, Error>;
-        let kinds: [Kind; 5] = [creation, convolution, forward, state, option];
-        for (number, kind) in kinds.into_iter().enumerate() {
-            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_legal = |seed| kind(&mut Draw::new(seed)).expect("layers are there").is_legal;
-            let legal = (0..200).filter(|seed| is_legal(*seed)).count();
-            assert!((10..=190).contains(&legal), "{number}: {legal} of 200");
-        }
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_both(&KINDS);
     }
 }

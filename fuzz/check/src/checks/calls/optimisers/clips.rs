@@ -10,9 +10,9 @@ use crate::checks::calls::Draw;
 const EPS: f64 = 1e-6;
 /// The relative error of numbers that are computed in f32.
 const SINGLE: f64 = 2e-4;
-/// Factors of gradients: as large as the summand of the norm, and such that the norm or its square
-/// is beyond the range of f16.
+/// A factor that makes gradients as small as the summand of the norm.
 const SMALL: f64 = 1.0 / 1_048_576.0;
+/// Factors of gradients; the norm of large ones, or its square, is beyond the range of f16.
 const SCALES: [f64; 4] = [1.0, 256.0, 8192.0, SMALL];
 
 /// A parameter with the gradient that it must have.
@@ -43,31 +43,12 @@ impl Part {
             (None, None) => Ok(()),
             (Some(wanted), Some(found)) if found.dtype() == self.typed.0 => {
                 let found = numbers(&found).map_err(|error| format!("{label}: {error}"))?;
-                compare(&label, &found, wanted, scale, tolerance.max(self.typed.1))
+                let (found, wanted) = (scaled(&found, 1.0 / scale), scaled(wanted, 1.0 / scale));
+                agree(&label, &found, &wanted, tolerance.max(self.typed.1))
             }
             (wanted, found) => Err(format!("{label} is {found:?}, not {wanted:?}")),
         }
     }
-}
-
-/// Compares parts of a scale. Numbers that are not finite must be equal, or both NaN.
-fn compare(
-    label: &str,
-    found: &[f64],
-    wanted: &[f64],
-    scale: f64,
-    tolerance: f64,
-) -> Result<(), String> {
-    let is_same = |(x, y): (&f64, &f64)| x == y || x.is_nan() && y.is_nan();
-    let is_finite = |(_, wanted): &(&f64, &f64)| wanted.is_finite();
-    let (finite, special): (Vec<_>, Vec<_>) = found.iter().zip(wanted).partition(is_finite);
-    if found.len() != wanted.len() || !special.into_iter().all(is_same) {
-        return Err(format!("{label}: {found:?}, not {wanted:?}"));
-    }
-    let part = |number: &f64| number / scale;
-    let (found, wanted): (Vec<f64>, Vec<f64>) =
-        finite.into_iter().map(|(found, wanted)| (part(found), part(wanted))).unzip();
-    agree(label, &found, &wanted, tolerance)
 }
 
 /// The product of each gradient with the factor that gives them at most this norm. Returns the
@@ -105,13 +86,10 @@ pub(in crate::checks::calls) fn clipped_gradients(draw: &mut Draw) -> Result<(),
         }
         parts.push(part);
     }
-    // A tensor that is given twice counts once, and another one does not count.
+    // A tensor that is given twice counts once.
     let mut given: Vec<Tensor> = parts.iter().map(|part| part.tensor.clone()).collect();
     if draw.one_in(3) {
         given.push(given[0].clone());
-    }
-    if draw.one_in(3) {
-        given.insert(0, tensor(DType::F32, &[2], &[3.0, 4.0]).map_err(problem)?);
     }
     let types: Vec<DType> = parts.iter().map(|part| part.typed.0).collect();
     let mut label = format!("clipped gradients of {types:?}, times {scale}, with {special:?}");
@@ -130,7 +108,8 @@ pub(in crate::checks::calls) fn clipped_gradients(draw: &mut Draw) -> Result<(),
             return Err(format!("{label}: the norm is {norm:?}, not a scalar of {dtype}"));
         }
         let found = numbers(&norm).map_err(|error| format!("{label}: {error}"))?;
-        compare(&format!("{label}: the norm"), &found, &[wanted], scale, tolerance)?;
+        let label = format!("{label}: the norm");
+        agree(&label, &scaled(&found, 1.0 / scale), &[wanted / scale], tolerance)?;
     }
     if draw.one_in(3) {
         label += ", with more gradients";
@@ -141,30 +120,12 @@ pub(in crate::checks::calls) fn clipped_gradients(draw: &mut Draw) -> Result<(),
     let is_number = |x: &f64| !x.is_nan();
     let has_numbers = parts.iter().flat_map(|part| &part.gradient).flatten().all(is_number);
     if has_numbers && (!by_norm || draw.one_in(2)) {
-        let max_value = scale * draw.pick(&[0.0, 0.5, 1.0, 1000.0]);
+        // Each is a number of f16, and no gradient is above the last.
+        let max_value = scale * draw.pick(&[0.0, 0.5, 1.0, 4.0]);
         label += &format!(", by the value {max_value}");
         clip_grad_value(&given, max_value).map_err(problem)?;
         let gradients = parts.iter_mut().flat_map(|part| &mut part.gradient).flatten();
         gradients.for_each(|x| *x = x.clamp(-max_value, max_value));
     }
     parts.iter().try_for_each(|part| part.check(&label, scale, tolerance))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrong_gradients_are_noticed() {
-        let compared = |found: &[f64], wanted: &[f64]| compare("x", found, wanted, 1.0, 1e-3);
-        let (infinite, nan) = (f64::INFINITY, f64::NAN);
-        assert_eq!(compared(&[1.0, infinite, nan], &[1.0, infinite, nan]), Ok(()));
-        for (found, wanted) in
-            [([1.0, 2.0], [1.0, 2.1]), ([1.0, nan], [1.0, infinite]), ([1.0, 0.0], [1.0, nan])]
-        {
-            assert!(compared(&found, &wanted).is_err(), "{found:?} {wanted:?}");
-        }
-        assert!(compared(&[nan], &[0.0]).is_err() && compared(&[], &[0.0]).is_err());
-        assert!(compare("x", &[1e-6], &[2e-6], 1e-6, 1e-3).is_err());
-    }
 }

@@ -5,15 +5,15 @@ use gradiff::nn::optim::{
     Adam, AdamW, CosineAnnealingLR, LAMB, LARS, MultiStepLR, Muon, OneCycleLR, Optimizer, RMSprop,
     ReduceLROnPlateau, SGD, StepLR,
 };
-use gradiff::nn::{clip_grad_norm, clip_grad_value};
+use gradiff::nn::{clip_grad_norm, clip_grad_value, get_state_dict};
 use gradiff::{DType, Error, Tensor};
 
 use super::{numbers, tensor};
 use crate::checks::calls::Draw;
-use crate::checks::calls::modules::Attempt;
+use crate::checks::calls::modules::{Attempt, Kind, attempts};
 
-/// Number of attempts of a call.
-const ATTEMPTS: usize = 4;
+/// Attempts to create an optimiser or a schedule, or to step.
+const KINDS: [Kind; 6] = [creation, decays, option, option, schedule, rate];
 
 /// Rates, and whether they are legal: finite in f32, and not negative.
 const RATES: [(f64, bool); 8] = [
@@ -39,17 +39,7 @@ const NUMBERS: [(f64, bool); 6] = [
 
 /// Draws some attempts.
 pub(in crate::checks::calls) fn refusals(draw: &mut Draw) -> Result<(), String> {
-    for _ in 0..ATTEMPTS {
-        let attempt = match draw.below(6) {
-            0 => creation(draw),
-            1 => decays(draw),
-            2 | 3 => option(draw),
-            4 => schedule(draw),
-            _ => rate(draw),
-        };
-        attempt.map_err(|error| error.to_string())?.check()?;
-    }
-    Ok(())
+    attempts(draw, &KINDS)
 }
 
 /// A parameter for the interpreter.
@@ -129,7 +119,7 @@ fn decays(draw: &mut Draw) -> Result<Attempt, Error> {
     Ok(Attempt::new(said, is_legal, answer))
 }
 
-/// Options that a step refuses, which changes no parameter then. A clipped gradient has a limit.
+/// Options that a step refuses, which changes nothing then. A clipped gradient has a limit.
 fn option(draw: &mut Draw) -> Result<Attempt, Error> {
     let (number, is_legal) = draw.pick(&NUMBERS);
     let x = with_gradient(&[2, 2])?;
@@ -160,11 +150,18 @@ fn option(draw: &mut Draw) -> Result<Attempt, Error> {
         }
     };
     let _training = Tensor::train(true);
+    let state = |optimizer: &dyn Optimizer| -> Result<Vec<Vec<f64>>, Error> {
+        get_state_dict(optimizer).values().map(numbers).collect()
+    };
+    let before = (!is_legal).then(|| state(&*optimizer)).transpose()?;
     // A legal step is not computed.
     let attempt =
         Attempt::new(format!("a step of {name} {number}"), is_legal, optimizer.schedule_step());
-    let is_changed = !is_legal && numbers(&x.detach())? != [1.0; 4];
-    Ok(attempt.with_problem(is_changed, "the parameter is changed"))
+    let is_changed = match before {
+        Some(before) => numbers(&x.detach())? != [1.0; 4] || state(&*optimizer)? != before,
+        None => false,
+    };
+    Ok(attempt.with_problem(is_changed, "the parameter or the state is changed"))
 }
 
 /// Numbers of new schedules.
@@ -223,4 +220,15 @@ fn rate(draw: &mut Draw) -> Result<Attempt, Error> {
     let found = optimizer.lr()?;
     let attempt = Attempt::new(said, is_legal, answer);
     Ok(attempt.with_problem(found != rate, &format!("the rate is {found}, not {rate}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::calls::modules::assert_both;
+
+    #[test]
+    fn each_kind_draws_legal_and_illegal_attempts() {
+        assert_both(&KINDS);
+    }
 }
