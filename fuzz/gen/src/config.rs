@@ -272,7 +272,7 @@ impl Lane {
     /// methods and gradients are larger, since they have a hundred methods to draw.
     pub(crate) fn share(self) -> u32 {
         match self {
-            Lane::Methods => 5,
+            Lane::Methods | Lane::Idioms => 5,
             Lane::Gradients => 3,
             _ => 2,
         }

@@ -50,7 +50,7 @@ const PART_ONE_IN: usize = 8;
 const PART_BYTES_MAX: usize = 4096;
 
 /// Number of API calls, legal and illegal, along with each program.
-const CALLS: u64 = 1;
+const CALLS: u64 = 4;
 /// On devices without a compiler, one program in this many comes with drawn kernels.
 const KERNELS_ONE_IN: u64 = 2;
 /// On a device with memory of its own, one program in this many comes with parts of memories.

@@ -65,19 +65,31 @@ const RUNTIME_ROWS: [&str; 5] =
 /// Name of the check of parts on a device with memory of its own.
 const PARTS: &str = "parts on devices";
 
-/// Rows that check layers, optimisers and schedules.
-const NN_ROWS: [&str; 11] = [
-    "layers",
-    "convolutions",
-    "norms",
-    "cells",
-    "state dicts",
-    "new layers",
-    "refusals of layers",
-    "optimisers",
-    "clipped gradients",
-    "refusals of optimisers",
-    "schedules",
+/// The crates of the rows that are not of the crate tensor.
+const CRATES: [(Crate, &[&str]); 8] = [
+    (Crate::Runtime, &RUNTIME_ROWS),
+    (Crate::Runtime, &[PARTS]),
+    (Crate::Rewrite, &["texts of rules"]),
+    (Crate::Schedule, &["buffers near the limit"]),
+    (Crate::View, &["views near the limit", "stacks of views"]),
+    (Crate::Graph, &["folds", "intervals", "nodes of tensor level", "sizes with variables"]),
+    (Crate::Files, &["files", "blocks of GGUF", "checkpoints", "files that are refused"]),
+    (
+        Crate::Nn,
+        &[
+            "layers",
+            "convolutions",
+            "norms",
+            "cells",
+            "state dicts",
+            "new layers",
+            "refusals of layers",
+            "optimisers",
+            "clipped gradients",
+            "refusals of optimisers",
+            "schedules",
+        ],
+    ),
 ];
 
 /// Prefix of the crate in which a graph's meaning changes.
@@ -93,32 +105,16 @@ pub fn crate_of_calls(problem: &str) -> Crate {
     if let Some(known) = named.and_then(|(name, _)| Crate::named(name)) {
         return known;
     }
-    match () {
-        () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => Crate::Runtime,
-        () if is_from(PARTS) => Crate::Runtime,
+    let row = CRATES.iter().find(|(_, names)| names.iter().any(|name| is_from(name)));
+    match row.map(|(crate_name, _)| *crate_name) {
+        Some(Crate::Runtime) => Crate::Runtime,
         // A memory of another size, in place of a result: the caller is wrong unless memories are.
-        () if problem.contains("Runtime(Memory") && check_runtime().is_ok() => Crate::Tensor,
+        _ if problem.contains("Runtime(Memory") && check_runtime().is_ok() => Crate::Tensor,
         // Any other error of the runtime.
-        () if problem.contains("Runtime(") => Crate::Runtime,
+        _ if problem.contains("Runtime(") => Crate::Runtime,
         // What searches find is kept on disk.
-        () if is_from("searches") && check_runtime().is_err() => Crate::Runtime,
-        () if is_from("texts of rules") => Crate::Rewrite,
-        () if is_from("buffers near the limit") => Crate::Schedule,
-        () if is_from("views near the limit") || is_from("stacks of views") => Crate::View,
-        () if ["folds", "intervals", "nodes of tensor level", "sizes with variables"]
-            .into_iter()
-            .any(is_from) =>
-        {
-            Crate::Graph
-        }
-        () if ["files", "blocks of GGUF", "checkpoints", "files that are refused"]
-            .into_iter()
-            .any(is_from) =>
-        {
-            Crate::Files
-        }
-        () if NN_ROWS.into_iter().any(is_from) => Crate::Nn,
-        () => Crate::Tensor,
+        _ if is_from("searches") && check_runtime().is_err() => Crate::Runtime,
+        known => known.unwrap_or(Crate::Tensor),
     }
 }
 
@@ -476,6 +472,14 @@ mod tests {
         let outcome = check_device("cuda", 0).expect_err("there is no device").outcome();
         let is_environment = matches!(outcome, crate::Outcome::Environment(_));
         assert_eq!(is_environment, error.is_environment(), "{outcome:?}");
+    }
+
+    #[test]
+    fn crates_are_those_of_rows() {
+        let names = CRATES.iter().flat_map(|(_, names)| names.iter().copied());
+        for name in names.filter(|name| *name != PARTS) {
+            assert!(rows::ROWS.iter().any(|(known, _)| *known == name), "{name}");
+        }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::{Choices, Op, edges};
 
-/// Starts of counters: small numbers, and those just below the ends of integer types and of the
-/// integers that floats represent exactly.
-const STARTS: [i64; 12] =
-    [0, 0, 1, 0, -3, 120, 250, 2040, 32_760, 65_530, 16_777_210, 2_147_483_640];
+/// Starts of counters: small numbers, and those just below the ends of integer types.
+const STARTS: [i64; 9] = [0, 0, 1, 0, -3, 120, 32_760, 65_530, 2_147_483_640];
+/// Starts just below the ends of the integers that bf16, f16 and f32 represent exactly.
+const LARGE_STARTS: [i64; 9] = [250, 2040, 250, 2040, 250, 16_777_210, 250, 2040, 16_777_210];
 /// Values of constants: identities and absorbing elements of operations, and numbers that a
 /// conversion rounds.
 const FLOATS: [f64; 10] = [0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 0.5, 100.0, 0.1, -0.0];
@@ -32,7 +32,7 @@ impl<C: Choices> Builder<'_, C> {
         }
         let dtype = self.dtype_of(x);
         x = match self.choices.below(8) {
-            0..=4 if dtype != DType::Bool => self.operated(x),
+            0..=3 if dtype != DType::Bool => self.operated(x),
             0..=6 => self.converted(x),
             _ => None,
         }
@@ -82,7 +82,8 @@ impl<C: Choices> Builder<'_, C> {
         let dtype = self.integer()?;
         let count = self.size_up_to(self.limit.min(24));
         let step = self.choices.pick(&[1, 1, 2, -1, 3, 0]);
-        let start = self.choices.pick(&STARTS);
+        let is_large = self.choices.one_in(3);
+        let start = self.choices.pick(&if is_large { LARGE_STARTS } else { STARTS });
         let (lo, hi) = fact::range(dtype);
         let ends = |start: i64, step: i64| {
             let last = start + step * (count as i64 - 1);
