@@ -97,7 +97,7 @@ impl<'a> Row<'a> {
     /// Returns whether its result has gradients of inputs of floats.
     pub(crate) fn is_differentiable(&self) -> bool {
         let name = self.name;
-        !matches!(name, "argmax" | "one_hot" | "sgd" | "adam" | "image")
+        !matches!(name, "argmax" | "one_hot" | "bincount" | "sgd" | "adam" | "image")
             && !name.starts_with("to_")
             && self.inputs.iter().any(|input| input.dtype.is_float())
     }
@@ -199,6 +199,17 @@ impl<'a> Row<'a> {
             }
             ("embedding", [table]) => table.index_select(&x.flatten(0, -1)?, 0),
             ("gather", [index]) => x.gather(axis, index),
+            ("scatter", [index, y]) => x.scatter(index, y, axis),
+            // Rows are added to those that the index names.
+            ("index_add", [index, y]) => {
+                x.scatter_add(&index.unsqueeze(-1)?.expand(y.shape())?, y, 0)
+            }
+            ("bincount", []) => {
+                let counts = Tensor::zeros(DType::I64, &[number("classes", 10)])?;
+                counts.scatter_add(x, &Tensor::ones(DType::I64, x.shape())?, 0)
+            }
+            ("sort", []) => x.sort(axis, false),
+            ("topk", []) => Ok(x.topk(number("k", 1), axis, true)?.0),
             ("one_hot", []) => x.one_hot(number("classes", 10))?.cast(DType::I64),
             ("causal_mask", []) => x.tril(0),
             ("rope", [cos, sin]) => {

@@ -185,11 +185,8 @@ pub(crate) fn parse_arg(
             let (min, max) = (number(min)?, number(max)?);
             Ok(Arg::Var(Arc::new(Variable { name: name.to_owned(), min, max })))
         }
-        Op::Reduce | Op::ReduceAxis => {
-            let (op, axes) = split_word(text);
-            let op = Op::from_name(op).ok_or_else(|| format!("there is no op {op:?}"))?;
-            Ok(Arg::Reduce(op, Dims::from_vec(numbers(axes)?)))
-        }
+        Op::Reduce | Op::ReduceAxis => parse_reduction(text),
+        Op::Store if Op::from_name(split_word(text).0).is_some() => parse_reduction(text),
         Op::Range => {
             let axis =
                 Axis::parse(text).ok_or("expected the number of a range, such as 3 or 3u")?;
@@ -207,6 +204,12 @@ pub(crate) fn parse_arg(
         _ if text.starts_with('[') => Ok(Arg::Dims(Dims::from_vec(numbers(text)?))),
         _ => number(text).map(Arg::Int),
     }
+}
+
+fn parse_reduction(text: &str) -> Result<Arg, String> {
+    let (op, axes) = split_word(text);
+    let op = Op::from_name(op).ok_or_else(|| format!("there is no op {op:?}"))?;
+    Ok(Arg::Reduce(op, Dims::from_vec(numbers(axes)?)))
 }
 
 fn placement(text: &str) -> Result<Placement, String> {

@@ -45,6 +45,12 @@ pub struct Thresholds {
     pub cache_row_bytes: i64,
     /// Most bytes of all cached rows of a kernel, as they are on the stack.
     pub cache_total_bytes: i64,
+    /// Output elements that each input is compared with, in vectors, from which on one store at the
+    /// index that it names takes less time.
+    pub scatter_positions: i64,
+    /// Elements of the output from which on this holds on devices with groups, whose threads make
+    /// the comparisons at once.
+    pub group_scatter_outputs: i64,
     /// Most additions of floats into one accumulator; at least 4.
     pub accumulator_additions: i64,
 }
@@ -68,6 +74,8 @@ impl Thresholds {
         cache_min_additions: 12,
         cache_row_bytes: 16 << 10,
         cache_total_bytes: 64 << 10,
+        scatter_positions: 4,
+        group_scatter_outputs: 1 << 21,
         accumulator_additions: 256,
     };
 
@@ -89,6 +97,8 @@ impl Thresholds {
         cache_min_additions: 1,
         cache_row_bytes: 64,
         cache_total_bytes: 128,
+        scatter_positions: 2,
+        group_scatter_outputs: 8,
         accumulator_additions: 4,
     };
 }

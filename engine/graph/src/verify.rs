@@ -88,6 +88,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::Pad | Op::Shrink, Arg::Pairs(_)) => true,
         (Op::View, Arg::View(_)) => true,
         (Op::Load | Op::Store, Arg::View(_) | Arg::None | Arg::Int(_)) => true,
+        (Op::Store, Arg::Reduce(op, axes)) => op.row().identity.is_some() && axes.is_empty(),
         (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => op.row().identity.is_some(),
         (Op::Copy, Arg::Device(_)) => true,
         (Op::Parameter, Arg::Int(_)) => true,
@@ -435,7 +436,7 @@ fn check_sources(linear: &Linear, uop: &Instruction) -> Result<(), String> {
             uop.op,
             Op::Index | Op::Store | Op::EndRange | Op::Assign | Op::Barrier | Op::Sink
         );
-    if !is_supported || matches!(uop.arg, Arg::View(_)) {
+    if !is_supported || matches!(uop.arg, Arg::View(_) | Arg::Reduce(..)) {
         return Err("the op is not supported in a checked kernel".to_owned());
     }
     match uop.src.iter().enumerate().find(|(number, source)| !fits(*number, source)) {

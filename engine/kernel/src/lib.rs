@@ -34,6 +34,7 @@ mod pass;
 mod pipeline;
 mod prefetch;
 mod reassociate;
+mod scatter;
 mod shape;
 mod sink;
 mod split_axes;

@@ -6,7 +6,8 @@
 //! in them and read after them. Each reduction opens loops of its own; what two of them have in
 //! common is computed in both, and a range may be open twice (a reduction within a reduction over
 //! the same range). Stores are in the order of the sink. If none of their arrays is loaded, they
-//! are in the same outer loops as far as these are equal; else each has a loop nest of its own.
+//! are in the same outer loops as far as these are equal; else each has a loop nest of its own,
+//! within the loops that are distributed at the launch.
 //!
 //! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 
@@ -20,6 +21,7 @@ use crate::error::malformed;
 use crate::free::Numbered;
 use crate::globals::globals;
 use crate::nodes::loads_what_it_stores;
+use crate::scatter;
 
 /// Linearizes a lowered kernel, a graph over ranges as it is after the last of
 /// [`crate::passes::PASSES`].
@@ -32,7 +34,7 @@ pub fn linearize(root: &UOp, name: String) -> Result<Linear, Error> {
 
 /// Linearizes like [`linearize`]; all `globals` become parameters, whether they are read or not.
 pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<Linear, Error> {
-    let root = accumulators::explicit(root, |_| true)?;
+    let root = accumulators::explicit(&scatter::explicit(root)?, |_| true)?;
     let mut linearizer = Linearizer::new(&root)?;
     for global in globals {
         linearizer.push(ROOT, Instruction::of(global, SmallVec::new()));
@@ -41,7 +43,7 @@ pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<
     let may_share = !loads_what_it_stores(&linearizer.nodes, |_| true);
     let mut open = ROOT;
     for store in root.src() {
-        let outer = if may_share { linearizer.shared_scope(open, store)? } else { ROOT };
+        let outer = linearizer.shared_scope(open, store, may_share)?;
         linearizer.close(open, outer);
         open = linearizer.store(store, outer)?;
     }
@@ -162,15 +164,18 @@ impl Linearizer {
         Ok((number as u32, loops))
     }
 
-    /// Returns the innermost of the open scopes whose loops are the outermost ones of a store.
-    fn shared_scope(&self, open: u32, store: &UOp) -> Result<u32, Error> {
+    /// Returns the innermost of the open scopes whose loops are the outermost ones of a store: all
+    /// of these, or those that are distributed at the launch alone.
+    fn shared_scope(&self, open: u32, store: &UOp, all: bool) -> Result<u32, Error> {
         let (_, loops) = self.nest(store)?;
         let bits = loops.iter().map(|range| self.free[*range as usize]);
         let path = self.path(open);
-        let shared = path
-            .iter()
-            .zip(bits)
-            .take_while(|(scope, bit)| self.scopes[**scope as usize].bit == *bit);
+        let is_shared = |(scope, bit): &(&u32, u64)| {
+            let Scope { bit: known, range, .. } = self.scopes[**scope as usize];
+            let is_launched = || axis(&self.uops[range as usize].arg).kind.is_launched();
+            known == *bit && (all || is_launched())
+        };
+        let shared = path.iter().zip(bits).take_while(is_shared);
         Ok(shared.last().map_or(ROOT, |(scope, _)| *scope))
     }
 

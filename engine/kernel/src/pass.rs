@@ -15,7 +15,7 @@ use crate::globals::globals;
 use crate::opt::{Strategy, choose_vectors, optimize, to_groups};
 use crate::{
     Error, contract, expand, fragments, interleave, legalize, linearize, lower as index,
-    merge_loads, name, narrow, pipeline, prefetch, reassociate, shape, sink, split_axes,
+    merge_loads, name, narrow, pipeline, prefetch, reassociate, scatter, shape, sink, split_axes,
 };
 
 /// A row of [`PASSES`] or [`LINEAR_PASSES`].
@@ -73,6 +73,12 @@ pub const PASSES: &[GraphPass] = &[
         promise: "no reduction with a closed form in the table",
         crate_name: "rewrite",
         run: collapse,
+    },
+    Pass {
+        name: "scatter",
+        promise: "no reduction compares many indices of the output where each element names one",
+        crate_name: "kernel",
+        run: scatter::scatter,
     },
     Pass {
         name: "cache-inputs",

@@ -7,7 +7,7 @@
 //! element fill the core's reorder window, so that few loads would be in flight at once.
 //!
 //! The arg of a store into a large array says that it may bypass the caches, unless it stores some
-//! elements again.
+//! elements again, or updates follow.
 
 use gradiff_graph::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -17,6 +17,7 @@ use crate::cached_rows::{cache_stores, has_cache, row_ranges_of};
 use crate::free::Free;
 use crate::nodes::map_nodes;
 use crate::opt::tuning::{AHEAD_BYTES, LINE_BYTES};
+use crate::scatter::is_update;
 use crate::stride::stride;
 
 /// The arg of a store that may bypass the caches.
@@ -29,7 +30,7 @@ pub(crate) fn add_prefetches(root: &UOp, large_bytes: u64) -> Result<UOp, Error>
         |node: &UOp| node.op() == Op::Store && large_bytes <= bytes(node) && !is_clamped(node);
     let has_large = nodes.iter().any(is_large);
     let is_stream = has_large && nodes.iter().all(|node| node.op() != Op::Reduce);
-    if !has_cache(&nodes) && !has_large {
+    if !has_cache(&nodes) && !has_large || nodes.iter().any(is_update) {
         return Ok(root.clone());
     }
     let free = Free::of(root)?;

@@ -439,7 +439,14 @@ impl Evaluation<'_> {
         for (index, value) in writes {
             let element = usize::try_from(index).ok().and_then(|index| memory.get_mut(index));
             let outside = || out_of_bounds("store", &format!("data{slot}"), index, size);
-            *element.ok_or_else(outside)? = value;
+            let element = element.ok_or_else(outside)?;
+            *element = match store.arg() {
+                // An update, after those of the iterations before it.
+                Arg::Reduce(op, _) => element
+                    .zip(value)
+                    .and_then(|(element, value)| scalar::reduce(*op, element, value)),
+                _ => value,
+            };
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::cell::{Cell, Reason};
 use crate::infer::{Check, limit, reduced, resolve_axis};
 use crate::integer;
 use crate::movement::{for_each_index, position};
-use crate::reduce::reduce;
+use crate::reduce::{SumDepth, reduce};
 use crate::value::Value;
 
 /// The number of an element of an index, or the reason why it is unspecified.
@@ -133,7 +133,7 @@ pub(super) fn scatter(call: Call<'_>) -> Check<Value> {
     scattered_in_order(call, true, |old, written| *written.last().unwrap_or(&old))
 }
 
-/// Adds the elements to what is there. Integers wrap at their own width.
+/// Adds the elements to what is there, one after the other. Integers wrap at their own width.
 pub(super) fn scatter_add(call: Call<'_>) -> Check<Value> {
     let dtype = call.srcs[0].dtype;
     if dtype == DType::Bool {
@@ -141,7 +141,7 @@ pub(super) fn scatter_add(call: Call<'_>) -> Check<Value> {
     }
     scattered(call, |old, written| {
         let terms = [&[old], written].concat();
-        let total = reduce(ReduceOp::Sum, call.sums, dtype, &terms);
+        let total = reduce(ReduceOp::Sum, SumDepth::Sequential, dtype, &terms);
         cast(reduced(ReduceOp::Sum, dtype), dtype, total)
     })
 }
@@ -152,7 +152,8 @@ pub(crate) fn scattered_elements(call: Call<'_>, old: Cell, written: &[Cell]) ->
     if is_included { [&[old], written].concat() } else { written.to_vec() }
 }
 
-/// The sum, product, mean, largest or smallest of the elements, and of what is there.
+/// The sum, product, mean, largest or smallest of the elements, and of what is there; sums take one
+/// after the other.
 pub(super) fn scatter_reduce(call: Call<'_>) -> Check<Value> {
     let (dtype, reduce_by) = (call.srcs[0].dtype, call.args.word(1));
     let is_taken = match reduce_by {
@@ -165,14 +166,15 @@ pub(super) fn scatter_reduce(call: Call<'_>) -> Check<Value> {
     }
     scattered(call, |old, written| {
         let group = scattered_elements(call, old, written);
-        let total = |op| cast(reduced(op, dtype), dtype, reduce(op, call.sums, dtype, &group));
+        let sums = SumDepth::Sequential;
+        let total = |op| cast(reduced(op, dtype), dtype, reduce(op, sums, dtype, &group));
         match reduce_by {
             "sum" => total(ReduceOp::Sum),
             "prod" => total(ReduceOp::Prod),
             "mean" => {
                 let wide = wide(dtype);
                 let group: Vec<Cell> = group.iter().map(|cell| cast(dtype, wide, *cell)).collect();
-                let sum = reduce(ReduceOp::Sum, call.sums, wide, &group);
+                let sum = reduce(ReduceOp::Sum, sums, wide, &group);
                 cast(wide, dtype, div(wide, sum, Cell::exact(group.len() as f64)))
             }
             _ => {

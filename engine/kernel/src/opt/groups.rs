@@ -16,12 +16,15 @@ use crate::Error;
 use crate::context::Context;
 use crate::free::Free;
 use crate::nodes::{gated_address, map_nodes, range, reduce_arg};
+use crate::scatter::is_update;
 
-/// Maps a kernel to thread groups; kernels with several stores are not launched as groups.
+/// Maps a kernel to thread groups; kernels with several stores are not launched as groups, unless
+/// these are the start of updates and the updates.
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let Some(groups) = ctx.target.groups else { return Ok(root.clone()) };
     let loops = loops_of(root)?;
-    if loops.stores != 1 {
+    let has_updates = root.src().iter().any(is_update);
+    if loops.stores != 1 && !has_updates {
         return Ok(root.clone());
     }
     let rows = broadcast_loops(root, &loops)?;
@@ -29,13 +32,14 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
     let root = if has_group { reduce_in_local_memory(root, &loops)? } else { root.clone() };
     let has_warp = loops.has(AxisKind::Warp);
     let innermost = if has_warp { loops_of(&root)?.next_number() } else { 0 };
+    let is_launched = |info: &Loop| info.is_in_each_store && !info.is_reduced && !info.is_ordered;
     let launched = |info: &Loop| match info.axis.kind {
         AxisKind::Group => Some(Replacement::of_kind(info, AxisKind::Local)),
         AxisKind::Warp => {
             let local = range(info.size, info.range.dtype(), AxisKind::Local, innermost);
             Some(Replacement::range(info, local))
         }
-        AxisKind::Loop if info.is_output && !info.is_reduced && rows & info.bit == 0 => {
+        AxisKind::Loop if is_launched(info) && rows & info.bit == 0 => {
             Some(Replacement::of_kind(info, AxisKind::Global))
         }
         _ => None,

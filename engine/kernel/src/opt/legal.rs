@@ -69,7 +69,10 @@ fn check_swap(loops: &Loops, info: &Loop, index: i64) -> Result<(), String> {
     let is_plain_output = second.is_some_and(|second| {
         second.is_output && second.axis.kind == AxisKind::Loop && second.axis != info.axis
     });
-    ensure(is_plain_output && info.is_output, || "swap takes two plain output loops".to_owned())
+    ensure(is_plain_output && info.is_output, || "swap takes two plain output loops".to_owned())?;
+    ensure(!info.is_ordered || second.is_none_or(|second| !second.is_ordered), || {
+        "the iterations of both loops update the same elements".to_owned()
+    })
 }
 
 fn check_cut(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Result<(), String> {
@@ -140,6 +143,7 @@ fn check_split(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Re
         _ => (is_only_output, "an output loop"),
     };
     ensure(is_allowed, || format!("{} takes {kinds}", opt.op.name()))?;
+    ensure(!info.is_ordered, || "its iterations update the same elements".to_owned())?;
     let is_group = matches!(opt.op, OptOp::Group | OptOp::GroupTop);
     let loops_of_each = array_count(amount) as usize;
     let over_threads = if is_group { loops_of_each * info.reductions.len() } else { 0 };

@@ -9,6 +9,7 @@ use crate::Error;
 use crate::cached_rows::row_ranges;
 use crate::error::malformed;
 use crate::free::Free;
+use crate::scatter::ordered_ranges;
 
 /// A loop of a lowered kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Loop {
     pub is_nested: bool,
     /// The number and the type of each reduction over it.
     pub reductions: SmallVec<[(usize, DType); 2]>,
+    /// True if its iterations update the same elements, so that they keep their order.
+    pub is_ordered: bool,
     /// The most parts, equal and contiguous, no two of which store the same element.
     pub(super) separate_parts: i64,
     /// True if each of its iterations caches a row of its own.
@@ -61,7 +64,7 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
     let outputs = root.src().iter().fold(0, |set, store| set | bits(store));
     let reductions: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
     let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
-    let cached_rows = row_ranges(free);
+    let (cached_rows, ordered) = (row_ranges(free), ordered_ranges(free));
     let repeated = repeated_stores(free);
     // The sink computes nothing: stores are independent. A reduction runs inside the loops that its
     // result depends on, also if its value is the same in all of its own iterations.
@@ -91,6 +94,7 @@ pub(super) fn list(root: &UOp, free: &Free) -> Result<Vec<Loop>, Error> {
             is_in_each_store: root.src().iter().all(|store| bits(store) & bit != 0),
             is_nested: over_it.clone().any(|(_, reduction)| bits(reduction) & reduced != 0),
             reductions: over_it.map(|(number, reduction)| (number, reduction.dtype())).collect(),
+            is_ordered: ordered & bit != 0,
             separate_parts: separate_parts(&repeated, bit),
             has_cached_rows: cached_rows & bit != 0,
             bit,

@@ -8,6 +8,7 @@ use super::matmul::{Matmul, matmuls};
 use crate::cached_rows::cache_bytes;
 use crate::free::{Free, MAX_RANGES};
 use crate::nodes::loads_what_it_stores;
+use crate::scatter::is_update;
 use crate::{Error, transcendental};
 
 /// The loops of a lowered kernel.
@@ -18,7 +19,7 @@ pub struct Loops {
     pub list: Vec<Loop>,
     /// The number of stores.
     pub stores: usize,
-    /// True if it loads from an array of the caller that it stores to.
+    /// True if it loads from an array of the caller that it stores to, or updates one.
     pub(super) is_in_place: bool,
     /// True if it has arrays in local memory.
     pub(super) has_local_arrays: bool,
@@ -45,7 +46,8 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let matmuls = matmuls(&free, &list);
     let (stores, cache_bytes) = (root.src().len(), cache_bytes(&free));
     // Rows are cached before they are loaded.
-    let is_in_place = loads_what_it_stores(&free.nodes, |array| array.op() == Op::DefineGlobal);
+    let is_in_place = free.nodes.iter().any(is_update)
+        || loads_what_it_stores(&free.nodes, |array| array.op() == Op::DefineGlobal);
     let uop_counts = uop_counts(&free);
     let of_op = |op| free.nodes.iter().filter(move |node| node.op() == op);
     let has_local_arrays = of_op(Op::DefineLocal).next().is_some();

@@ -241,6 +241,24 @@ fn depthwise(rows: i64, columns: i64, stride: i64) -> Case {
     Case { ast, sizes, target: "vectors" }
 }
 
+/// Makes the sums of the rows, of so many columns, that name each position.
+fn scattered(positions: i64, columns: i64, rows: i64, target: &'static str) -> Case {
+    let shape = [positions, columns, rows];
+    let wide = |tracker: ShapeTracker| tracker.expand(&shape).expect("axes of one element");
+    let index = load(DType::F32, 1, rows, wide(plain(&[1, 1, rows])));
+    let index = UOp::unary(Op::Cast, DType::I32, index);
+    let numbers = UOp::new(Op::Iota, DType::I32, [], Arg::Int(positions));
+    let column = Arg::View(wide(plain(&[positions, 1, 1])));
+    let numbers = UOp::new(Op::View, DType::I32, [numbers], column);
+    let row = plain(&[rows, 1, columns]).permute(&[1, 2, 0]).expect("a permutation");
+    let row = load(DType::F32, 2, rows * columns, wide(row));
+    let nothing = UOp::constant(Constant::float(DType::F32, 0.0));
+    let chosen = UOp::select(UOp::binary(Op::CmpNe, numbers, index), nothing, row);
+    let ast = sink(reduce(Op::Add, chosen, &[2]), &[positions, columns, 1]);
+    let sizes = [positions * columns, rows, rows * columns];
+    Case { ast, sizes: sizes.map(|size| size as usize).to_vec(), target }
+}
+
 #[test]
 fn opts_of_typical_kernels() {
     let table = [
@@ -287,6 +305,8 @@ fn opts_of_typical_kernels() {
         ("gating windows are unrolled", "conv 24x64", convolution(24, 64, false)),
         ("rows share vectors of windows", "depthwise 14x14", depthwise(14, 14, 1)),
         ("windows two apart do not", "depthwise 7x16/2", depthwise(7, 16, 2)),
+        ("rows are added where they belong", "scatter 8x64x20", scattered(8, 64, 20, "vectors")),
+        ("one element after the other", "scatter 64x1x20", scattered(64, 1, 20, "vectors")),
     ];
     let row = |(why, kernel, case): &(&str, &str, Case)| {
         format!("{kernel:17} {:13} {:57} {why}\n", case.target, case.opts())
@@ -315,6 +335,23 @@ fn launch(case: &Case) -> [Vec<i64>; 2] {
 /// Returns the number of threads of a kernel with the chosen opts.
 fn threads(case: &Case) -> i64 {
     launch(case).concat().iter().product()
+}
+
+#[test]
+fn elements_are_added_where_they_belong_if_that_takes_less_time() {
+    let compares = |case: Case| chosen(&case).uops.iter().any(|uop| uop.op == Op::DefineAcc);
+    // Vectors have 16 lanes: four comparisons take longer, of rows or of single elements.
+    assert!(compares(scattered(3, 64, 20, "vectors")));
+    assert!(!compares(scattered(4, 64, 20, "vectors")));
+    assert!(compares(scattered(63, 1, 20, "vectors")));
+    assert!(!compares(scattered(64, 1, 20, "vectors")));
+    // Threads compare all at once, unless they are too many.
+    let columns = 1 << 9;
+    assert!(compares(scattered((1 << 12) - 1, columns, 20, "cuda")));
+    let case = scattered(1 << 12, columns, 20, "cuda");
+    // Each adds four columns.
+    assert_eq!(launch(&case), [vec![columns / 4], vec![]]);
+    assert!(!compares(case));
 }
 
 #[test]

@@ -81,8 +81,9 @@ impl Tensor {
         let count = index.shape()[hits.axis];
         // The number of the last write, counted from 1. It is a buffer of its own, since it would
         // be computed again for each of the elements that are looked for.
-        let number = Tensor::arange(DType::I64, 1, 1, count)?;
-        let nothing = Tensor::scalar(DType::I64, 0)?;
+        let dtype = if count <= i64::from(i32::MAX) { DType::I32 } else { DType::I64 };
+        let number = Tensor::arange(dtype, 1, 1, count)?;
+        let nothing = Tensor::scalar(dtype, 0)?;
         let last = hits.mask.where_(&number, &nothing)?.max(-1)?;
         let last = last.maximum(0)?.contiguous();
         let written = src.gather(hits.axis as i64, &last.sub(1)?)?;

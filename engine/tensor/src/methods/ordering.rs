@@ -346,7 +346,9 @@ fn first_counted(keys: &Tensor, k: i64) -> Result<Tensor, Error> {
     // The inverse permutation: the position whose target this is.
     let number = Tensor::arange(DType::I32, 0, 1, k)?.reshape(&[k, 1])?;
     let is_target = target.unsqueeze(-2)?.combined(Op::CmpNe, &number)?.not()?;
-    is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?.sum(-1)
+    let found = is_target.where_(&position, &Tensor::scalar(DType::I32, 0)?)?.sum(-1)?;
+    // A kernel of its own stores each number at its target.
+    Ok(found.contiguous())
 }
 
 /// Sorted runs along the last axis.

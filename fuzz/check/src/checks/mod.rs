@@ -14,6 +14,7 @@ pub(crate) mod nests;
 pub(crate) mod opts;
 pub(crate) mod parts;
 pub(crate) mod points;
+pub(crate) mod scatters;
 pub(crate) mod sums;
 pub(crate) mod symbolic;
 pub(crate) mod trees;

@@ -133,6 +133,7 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         crate::checks::matmuls::check(&mut draw)?;
         (0..NESTS).try_for_each(|_| crate::checks::nests::check(&mut draw))?;
         crate::checks::gathers::check(&mut draw)?;
+        crate::checks::scatters::check(&mut draw)?;
         crate::checks::legality::check(&mut draw)?;
         if draw.one_in(TURNS_ONE_IN) {
             crate::checks::nests::check_turns(&mut draw)?;

@@ -277,7 +277,8 @@ pub(super) fn lane_cost(
 ) -> Option<i64> {
     let Setting { mode, target } = optimizer.setting;
     let may_reorder = mode != Mode::Strict && target.groups.is_none();
-    let is_candidate = info.axis.kind == AxisKind::Loop && info.is_output != info.is_reduced;
+    let is_plain = info.axis.kind == AxisKind::Loop && !info.is_ordered;
+    let is_candidate = is_plain && info.is_output != info.is_reduced;
     if !is_candidate || info.is_reduced && !may_reorder {
         return None;
     }
