@@ -175,6 +175,7 @@ mod tests {
         let edits = [
             ("lane           f32   [12]         15", "lane f32 [12] 16", "lanes"),
             ("store          void  [14, 13]", "store void [14, 0]", "uop 15 (store)"),
+            ("store          void  [14, 13]", "store void [14, 13] add []", "not supported"),
             ("index          f32   [3, 5]", "index f32 [3, 2]", "uop 14 (index)"),
             ("data0 2", "data0 -2", "uop 3 (define_global)"),
             ("endrange       void  [5]", "endrange void [6]", "innermost"),

@@ -345,6 +345,10 @@ mod tests {
     #[test]
     fn text_parses_back_to_the_same_node() {
         assert_eq!(parse_text(&kernel().to_text()), Ok(kernel()));
+        let store = &kernel().src()[0];
+        let update = Arg::Reduce(Op::Add, Dims::new());
+        let update = UOp::new(Op::Store, DType::Void, store.src().iter().cloned(), update);
+        assert_eq!(parse_text(&update.to_text()), Ok(update));
         for dtype in DType::ALL {
             for value in [Constant::one(dtype), Constant::smallest(dtype), Constant::zero(dtype)] {
                 let node = UOp::constant(value);

@@ -3,7 +3,8 @@
 use gradiff_eval::kernel::interpret;
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, Target, UOp};
-use gradiff_kernel::{Options, Strategy, stages};
+use gradiff_kernel::{Options, Setting, Strategy, check, loops, stages};
+use gradiff_rewrite::Mode;
 use gradiff_view::{ShapeTracker, View};
 
 use crate::common::random::{load, plain, reduce, sink};
@@ -243,6 +244,11 @@ fn depthwise(rows: i64, columns: i64, stride: i64) -> Case {
 
 /// Makes the sums of the rows, of so many columns, that name each position.
 fn scattered(positions: i64, columns: i64, rows: i64, target: &'static str) -> Case {
+    scattered_or([positions, columns, rows], 0.0, target)
+}
+
+/// Makes them with a choice between rows and `nothing`.
+fn scattered_or([positions, columns, rows]: [i64; 3], nothing: f64, target: &'static str) -> Case {
     let shape = [positions, columns, rows];
     let wide = |tracker: ShapeTracker| tracker.expand(&shape).expect("axes of one element");
     let index = load(DType::F32, 1, rows, wide(plain(&[1, 1, rows])));
@@ -252,7 +258,7 @@ fn scattered(positions: i64, columns: i64, rows: i64, target: &'static str) -> C
     let numbers = UOp::new(Op::View, DType::I32, [numbers], column);
     let row = plain(&[rows, 1, columns]).permute(&[1, 2, 0]).expect("a permutation");
     let row = load(DType::F32, 2, rows * columns, wide(row));
-    let nothing = UOp::constant(Constant::float(DType::F32, 0.0));
+    let nothing = UOp::constant(Constant::float(DType::F32, nothing));
     let chosen = UOp::select(UOp::binary(Op::CmpNe, numbers, index), nothing, row);
     let ast = sink(reduce(Op::Add, chosen, &[2]), &[positions, columns, 1]);
     let sizes = [positions * columns, rows, rows * columns];
@@ -352,6 +358,48 @@ fn elements_are_added_where_they_belong_if_that_takes_less_time() {
     // Each adds four columns.
     assert_eq!(launch(&case), [vec![columns / 4], vec![]]);
     assert!(!compares(case));
+}
+
+#[test]
+fn long_sums_of_floats_are_added_one_by_one_if_they_ask_for_it() {
+    let target = Target::of("vectors");
+    let compares = |rows: i64, nothing: f64, mode: Mode| {
+        let ast = scattered_or([8, 64, rows], nothing, "vectors").ast;
+        let options = Options {
+            rewrite: gradiff_rewrite::Options { mode, ..gradiff_rewrite::Options::default() },
+            ..Options::default()
+        };
+        let kernel = stages(&ast, &target, &options).expect("a kernel").linear;
+        kernel.uops.iter().any(|uop| uop.op == Op::DefineAcc)
+    };
+    assert!(!compares(256, 0.0, Mode::Default));
+    assert!(compares(257, 0.0, Mode::Default));
+    assert!(!compares(257, -0.0, Mode::Default));
+    // Strict mode adds all sums in this order.
+    assert!(!compares(257, 0.0, Mode::Strict));
+    assert!(compares(20, 1.0, Mode::Default));
+}
+
+#[test]
+fn loops_that_update_the_same_elements_keep_their_order() {
+    let case = scattered(8, 64, 20, "vectors");
+    let target = Target::of(case.target);
+    let stages = stages(&case.ast, &target, &Options::default()).expect("a kernel");
+    let (_, root) = stages.graphs.iter().find(|(pass, _)| *pass == "scatter").expect("a pass");
+    let loops = loops(root).expect("a kernel");
+    let setting = Setting { mode: Mode::Default, target: &target };
+    let ordered: Vec<usize> =
+        (0..loops.list.len()).filter(|index| loops.list[*index].is_ordered).collect();
+    let [rows] = ordered[..] else { panic!("{ordered:?}") };
+    assert_eq!(loops.list[rows].size, 20);
+    for (op, is_legal) in [("upcast", true), ("local", false), ("thread", false), ("cut", false)] {
+        for (index, info) in loops.list.iter().enumerate() {
+            let opt = format!("{op} {index} 2").parse().expect("an opt");
+            let found = check(&loops, opt, setting);
+            let is_expected = is_legal && !info.is_ordered;
+            assert_eq!(found.is_ok(), is_expected, "{op} of a loop of {}: {found:?}", info.size);
+        }
+    }
 }
 
 #[test]
