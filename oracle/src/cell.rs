@@ -247,6 +247,11 @@ impl Real {
 }
 
 impl Cell {
+    /// Returns whether this is -0.0, whatever is legal.
+    pub(crate) fn is_negative_zero(&self) -> bool {
+        matches!(self, Cell::Real(real) if real.is_zero() && real.zero_sign == Some(true))
+    }
+
     /// Creates the element with this bit pattern.
     pub(crate) fn from_bits(dtype: DType, bits: u64) -> Cell {
         if !dtype.is_float() {

@@ -547,6 +547,11 @@ fn reduce(op: ReduceOp, sum_depth: SumDepth, src: &Value, axes: &[usize]) -> Che
     for (cell, target) in src.cells.iter().zip(targets) {
         groups[target].push(*cell);
     }
+    // A choice between values and -0.0 permits to add the values one after the other.
+    let sum_depth = match src.cells.iter().any(Cell::is_negative_zero) {
+        true => SumDepth::Sequential,
+        false => sum_depth,
+    };
     let cells =
         groups.iter().map(|group| reduce::reduce(op, sum_depth, src.dtype, group)).collect();
     Ok(Value::new(infer::reduced(op, src.dtype), shape, cells))

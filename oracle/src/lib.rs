@@ -9,7 +9,9 @@
 //!   fused; sums and products, elementwise chains as well as reductions, may be reordered, but a
 //!   term of a sum reduction of n elements passes through at most 256 + 32 log2 n additions. So a
 //!   long sum needs partial sums; a single accumulator is not legal ([`evaluate_in_order`] allows
-//!   it). Products must not be distributed over sums. Casts always round, once, to nearest even.
+//!   it), except in sums of elements by an index (scatter_add, sums and means of scatter_reduce,
+//!   derivatives by what is read at an index) and of tensors that have -0.0 as an element. Products
+//!   must not be distributed over sums. Casts always round, once, to nearest even.
 //! * `+ - * /`, sqrt and recip are correctly rounded, to the nearest number; exp2, log2, sin and
 //!   pow may be off by the ulps of the table in `transcendental`. Products, quotients and powers
 //!   have the right sign, also where they are rounded to zero, as have roots, shares and powers of

@@ -313,8 +313,8 @@ ops! {
          distance in elements of a prefetch";
     Store "store" Kernel (2, 2)
         "tree: (global, value), arg a tracker; lowered: (index, value), nothing if the gate is \
-         false; with an op as arg, the element becomes op(element, value), one iteration after the \
-         other";
+         false; with an op as arg, an update: the element becomes op(element, value), in the order \
+         of the iterations";
     DefineAcc "define_acc" Kernel (1, MANY)
         "an accumulator that starts as source 0; the ranges around it follow";
     Assign "assign" Kernel (2, 2)

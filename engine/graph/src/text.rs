@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn text_parses_back_to_the_same_node() {
         assert_eq!(parse_text(&kernel().to_text()), Ok(kernel()));
-        let store = &kernel().src()[0];
+        let store = kernel().src()[0].clone();
         let update = Arg::Reduce(Op::Add, Dims::new());
         let update = UOp::new(Op::Store, DType::Void, store.src().iter().cloned(), update);
         assert_eq!(parse_text(&update.to_text()), Ok(update));

@@ -45,11 +45,11 @@ pub struct Thresholds {
     pub cache_row_bytes: i64,
     /// Most bytes of all cached rows of a kernel, as they are on the stack.
     pub cache_total_bytes: i64,
-    /// Output elements that each input is compared with, in vectors, from which on one store at the
-    /// index that it names takes less time.
+    /// Positions, in vectors, from which on an update for each element takes less time than
+    /// comparing it with all of them.
     pub scatter_positions: i64,
-    /// Elements of the output from which on this holds on devices with groups, whose threads make
-    /// the comparisons at once.
+    /// The same on devices with groups, in elements of the output: threads compare at once, and
+    /// updates wait for each other.
     pub group_scatter_outputs: i64,
     /// Most additions of floats into one accumulator; at least 4.
     pub accumulator_additions: i64,

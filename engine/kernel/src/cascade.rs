@@ -15,7 +15,7 @@ use gradiff_rewrite::{Mode, substitute};
 use crate::Error;
 use crate::context::Context;
 use crate::free::{Free, MAX_RANGES};
-use crate::nodes::{map_nodes, range as range_of, reduce_arg};
+use crate::nodes::{map_nodes, number, range as range_of, reduce_arg};
 
 /// Splits all long sums of floats; none in strict mode, in which sums keep their order.
 pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -53,14 +53,6 @@ fn shared_ranges(root: &UOp, free: &Free) -> u64 {
         (seen | ranges, shared | seen & ranges)
     });
     shared
-}
-
-/// Returns the number of a range.
-fn number(range: &UOp) -> i64 {
-    match range.arg() {
-        Arg::Axis(axis) => axis.number,
-        _ => 0,
-    }
 }
 
 /// Renumbers the ranges from number `first` on consecutively.

@@ -165,15 +165,15 @@ impl Linearizer {
     }
 
     /// Returns the innermost of the open scopes whose loops are the outermost ones of a store: all
-    /// of these, or those that are distributed at the launch alone.
-    fn shared_scope(&self, open: u32, store: &UOp, all: bool) -> Result<u32, Error> {
+    /// of these if it may share them, else those that are distributed at the launch.
+    fn shared_scope(&self, open: u32, store: &UOp, may_share: bool) -> Result<u32, Error> {
         let (_, loops) = self.nest(store)?;
         let bits = loops.iter().map(|range| self.free[*range as usize]);
         let path = self.path(open);
         let is_shared = |(scope, bit): &(&u32, u64)| {
             let Scope { bit: known, range, .. } = self.scopes[**scope as usize];
             let is_launched = || axis(&self.uops[range as usize].arg).kind.is_launched();
-            known == *bit && (all || is_launched())
+            known == *bit && (may_share || is_launched())
         };
         let shared = path.iter().zip(bits).take_while(is_shared);
         Ok(shared.last().map_or(ROOT, |(scope, _)| *scope))

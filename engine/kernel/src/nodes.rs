@@ -11,6 +11,14 @@ pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp
     UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
 }
 
+/// Returns the number of a range.
+pub(crate) fn number(range: &UOp) -> i64 {
+    match range.arg() {
+        Arg::Axis(axis) => axis.number,
+        _ => 0,
+    }
+}
+
 /// Makes the arg of a `Reduce` by this op.
 pub(crate) fn reduce_arg(op: Op) -> Arg {
     Arg::Reduce(op, Dims::new())

@@ -76,7 +76,7 @@ pub const PASSES: &[GraphPass] = &[
     },
     Pass {
         name: "scatter",
-        promise: "no reduction compares many indices of the output where each element names one",
+        promise: "no comparisons with each position of the output where updates take less time",
         crate_name: "kernel",
         run: scatter::scatter,
     },

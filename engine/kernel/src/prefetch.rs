@@ -7,7 +7,8 @@
 //! element fill the core's reorder window, so that few loads would be in flight at once.
 //!
 //! The arg of a store into a large array says that it may bypass the caches, unless it stores some
-//! elements again, or updates follow.
+//! elements again. Kernels with updates are left as they are: what a store has written is soon
+//! read again.
 
 use gradiff_graph::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;

@@ -1,6 +1,6 @@
-//! Pass `scatter`: a reduction whose elements are compared with an index of the output becomes
-//! updates. Each element is then loaded once and changes the element of the output that it names;
-//! before, each pair of them was compared.
+//! Pass `scatter`: a reduction of choices that compare an index of each element with the position
+//! in the output becomes updates. Each element is then loaded once and changes the element of the
+//! output that it names; before, each pair of them was compared.
 //!
 //! ```text
 //! for p:  out[p] = sum over j of (i[j] != p ? 0 : x[j])
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! An update is a store whose arg is an op. Its iterations run one after the other, in the order of
-//! those of the reduction. What they leave out are ops with its identity, so the result is the
-//! same, bit by bit.
+//! those of the reduction. What they leave out are ops with its identity, or with the constant that
+//! a maximum starts from, so the result is the same, bit by bit.
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Target, UOp};
 use gradiff_rewrite::{Mode, substitute};
@@ -19,11 +19,11 @@ use gradiff_rewrite::{Mode, substitute};
 use crate::Error;
 use crate::context::Context;
 use crate::free::Free;
-use crate::nodes::{gated_address, map_nodes, range, reduce_arg};
+use crate::nodes::{gated_address, map_nodes, number, range, reduce_arg};
 use crate::stride::stride;
 
-/// Makes the reduction that a kernel stores updates, if it is of such a form, and that takes less
-/// time on the target.
+/// Replaces the reduction that a kernel stores by updates, if it has this form and updates take
+/// less time on the target.
 pub(crate) fn scatter(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let [store] = root.src() else { return Ok(root.clone()) };
     let free = Free::of(root)?;
@@ -53,12 +53,13 @@ struct Scatter<'a> {
     index: UOp,
     /// The element.
     value: &'a UOp,
-    /// The other ranges of the output, with the strides along them.
-    others: Vec<(&'a UOp, Option<i64>)>,
+    /// The ranges of the output but for that, with the strides along them.
+    output_ranges: Vec<(&'a UOp, Option<i64>)>,
 }
 
 impl<'a> Scatter<'a> {
-    /// Finds such a store. The sum of more floats than `limit` is several sums.
+    /// Finds such a store. Sums of more than `limit` floats are left to `cascade`, unless what is
+    /// not chosen is -0.0.
     fn find(store: &'a UOp, free: &'a Free, limit: i64) -> Option<Scatter<'a>> {
         let [address, reduction] = store.src() else { return None };
         let (Op::Reduce, Arg::Reduce(op, _), [choice, reduced @ ..]) =
@@ -84,18 +85,33 @@ impl<'a> Scatter<'a> {
                 is_output && free.of_node(index) & free.of_node(range) == 0
             },
         )?;
+        // Its type tells all positions apart.
+        let (_, high) = index.dtype().int_range().filter(|_| index.dtype().is_int())?;
+        if high < i128::from(position.trip_count()?) {
+            return None;
+        }
         // An index that is loaded cannot turn out to be the same in all iterations.
         let loads = index.toposort().into_iter().filter(|node| node.op() == Op::Load);
         let loaded = loads.fold(0, |bits, load| bits | free.of_node(&load));
         let is_loaded = reduced.iter().all(|range| loaded & free.of_node(range) != 0);
         let is_update = is_loaded && stride(&address.src()[1], &position, free)? != 0;
-        let others = free.ranges().filter(|range| {
+        let output_ranges = free.ranges().filter(|range| {
             let is_output = outputs & free.of_node(range) != 0;
             is_output && **range != position
         });
-        let others = others.map(|range| (range, stride(&address.src()[1], range, free)));
-        let (op, others, index) = (*op, others.collect(), index.clone());
-        is_update.then(|| Scatter { address, op, start, reduced, position, index, value, others })
+        let output_ranges =
+            output_ranges.map(|range| (range, stride(&address.src()[1], range, free)));
+        let (op, output_ranges, index) = (*op, output_ranges.collect(), index.clone());
+        is_update.then(|| Scatter {
+            address,
+            op,
+            start,
+            reduced,
+            position,
+            index,
+            value,
+            output_ranges,
+        })
     }
 
     /// Returns whether updates take less time than comparisons. A comparison is an op of a vector,
@@ -106,20 +122,19 @@ impl<'a> Scatter<'a> {
         let positions = count(&self.position);
         if target.groups.is_some() {
             // Those that the index varies along are not launched.
-            let others = self.others.iter().filter(|(range, _)| !self.index_varies(range));
+            let output_ranges = self
+                .output_ranges
+                .iter()
+                .filter(|(range, _)| !self.index.toposort().contains(range));
             let outputs =
-                others.map(|(range, _)| count(range)).fold(positions, i64::saturating_mul);
+                output_ranges.map(|(range, _)| count(range)).fold(positions, i64::saturating_mul);
             return target.thresholds.group_scatter_outputs <= outputs;
         }
         let lanes = i64::from(target.vectors.bytes) / self.value.dtype().size_bytes() as i64;
         let is_row =
             |(range, stride): &(&UOp, Option<i64>)| *stride == Some(1) && lanes <= count(range);
-        let lanes = if self.others.iter().any(is_row) { 1 } else { lanes.max(1) };
+        let lanes = if self.output_ranges.iter().any(is_row) { 1 } else { lanes.max(1) };
         target.thresholds.scatter_positions.saturating_mul(lanes) <= positions
-    }
-
-    fn index_varies(&self, range: &UOp) -> bool {
-        self.index.toposort().contains(range)
     }
 
     fn apply(&self, root: &UOp, free: &Free, target: &Target) -> Result<UOp, Error> {
@@ -128,13 +143,13 @@ impl<'a> Scatter<'a> {
         let at_index = |node: &UOp| substitute(node, &self.position, &index);
         let int = |value: i64| UOp::int(self.index.dtype(), value);
         let size = self.position.trip_count().unwrap_or(0);
-        let is_inside = UOp::binary(
-            Op::And,
-            UOp::binary(Op::CmpLt, int(-1), self.index.clone()),
-            UOp::binary(Op::CmpLt, self.index.clone(), int(size)),
-        );
+        let mut is_inside = UOp::binary(Op::CmpLt, self.index.clone(), int(size));
+        if self.index.dtype().is_signed() {
+            let is_positive = UOp::binary(Op::CmpLt, int(-1), self.index.clone());
+            is_inside = UOp::binary(Op::And, is_positive, is_inside);
+        }
         let start = UOp::constant(self.start);
-        let first = UOp::new(Op::Store, DType::Void, [self.address.clone(), start], Arg::None);
+        let initial = UOp::new(Op::Store, DType::Void, [self.address.clone(), start], Arg::None);
         let address = gated_address(&at_index(self.address), &is_inside);
         // Nor is anything loaded at an index that is not inside.
         let value = map_nodes(&self.value.toposort(), |old, node| {
@@ -144,11 +159,11 @@ impl<'a> Scatter<'a> {
         let update = [address, at_index(&value)];
         let update = UOp::new(Op::Store, DType::Void, update, reduce_arg(self.op));
         if target.groups.is_some() {
-            return Ok(root.with_src([first, update]));
+            return Ok(root.with_src([initial, update]));
         }
-        // The loop over adjacent elements is inside of those of the reduction, the others outside.
+        // The loop over adjacent elements is inside of those of the reduction, further loops are outside.
         let (inside, outside): (Vec<_>, Vec<_>) =
-            self.others.iter().copied().partition(|(_, stride)| *stride == Some(1));
+            self.output_ranges.iter().copied().partition(|(_, stride)| *stride == Some(1));
         let ranges = |list: Vec<(&'a UOp, _)>| list.into_iter().map(|(range, _)| range);
         let order = ranges(outside).chain(self.reduced).chain(ranges(inside));
         let next = 1 + free.ranges().map(number).max().unwrap_or(0);
@@ -162,14 +177,14 @@ impl<'a> Scatter<'a> {
         let update = map_nodes(&update.toposort(), |old, node| {
             Ok(new.iter().find(|(known, _)| *known == old).map_or(node, |(_, new)| new.clone()))
         })?;
-        Ok(root.with_src([first, update]))
+        Ok(root.with_src([initial, update]))
     }
 }
 
 /// Returns the value that a reduction of a choice between a constant and a value may start from, in
 /// place of the choices that are the constant: the identity, or the constant of a maximum if no
 /// value is below it. A sum of floats is one of several sums if it is long, unless what is not
-/// chosen is -0.0: this asks for the sum of the chosen values, one after the other.
+/// chosen is -0.0: this permits to add the chosen values one after the other.
 fn start(op: Op, neutral: &UOp, value: &UOp, is_long: bool) -> Option<Constant> {
     let (constant, dtype) = (neutral.as_const()?, value.dtype());
     let identity = op.identity(dtype)?;
@@ -183,8 +198,8 @@ fn start(op: Op, neutral: &UOp, value: &UOp, is_long: bool) -> Option<Constant> 
     }
 }
 
-/// Returns the ranges (bits) whose iterations update the same elements, so that their order is that
-/// of the loop: those along which the address does not advance.
+/// Returns the ranges (bits) whose iterations may update the same element, so that they keep their
+/// order: those along which the address has no constant stride other than 0.
 pub(crate) fn ordered_ranges(free: &Free) -> u64 {
     let updates = free.nodes.iter().filter(|node| is_update(node));
     updates.fold(0, |bits, update| {
@@ -210,10 +225,11 @@ pub(crate) fn explicit(root: &UOp) -> Result<UOp, Error> {
     map_nodes(&order, |_, node| {
         let (Op::Store, Arg::Reduce(op, _)) = (node.op(), node.arg()) else { return Ok(node) };
         let [address, value] = [&node.src()[0], &node.src()[1]];
-        // It is loaded in the loops of the value.
+        // It depends on the value, so that it is loaded in all loops of the value.
         let load = [address.clone(), value.clone()];
         let before = UOp::new(Op::Load, value.dtype(), load, Arg::None);
         let next = match op {
+            // The target may have no `max`, and legalisation is over.
             Op::Max => {
                 let is_less = UOp::binary(Op::CmpLt, before.clone(), value.clone());
                 UOp::select(is_less, value.clone(), before)
@@ -227,12 +243,4 @@ pub(crate) fn explicit(root: &UOp) -> Result<UOp, Error> {
 /// Converts an integer to a type, unless it has this type.
 fn cast(node: &UOp, dtype: DType) -> UOp {
     if node.dtype() == dtype { node.clone() } else { UOp::unary(Op::Cast, dtype, node.clone()) }
-}
-
-/// Returns the number of a range.
-fn number(range: &UOp) -> i64 {
-    match range.arg() {
-        Arg::Axis(axis) => axis.number,
-        _ => 0,
-    }
 }

@@ -81,16 +81,18 @@ pub(crate) fn gather(uop: &UOp) -> Option<UOp> {
     Some(UOp::select(gate, substitution.apply(&chosen), zero))
 }
 
-/// Opens a chain of choices between a value and 0 of either sign, which a sum takes for the same as
-/// it starts from 0.0: the clauses that must all hold, and the value.
+/// Opens a chain of choices between a value and a zero of either sign: a sum starts from 0.0, so
+/// that adding -0.0 or 0.0 is the same. Returns the clauses that must all hold, and the value.
 fn open(value: &UOp) -> Option<(SmallVec<[Clause; 4]>, UOp)> {
     let mut clauses = SmallVec::new();
     let mut seen = FxHashSet::default();
     let mut value = value;
     while let (Op::Where, [condition, x, y]) = (value.op(), value.src()) {
         let is_zero = |uop: &UOp| {
-            let value = uop.as_const();
-            value.is_some_and(|value| value.to_float().unwrap_or(value.bits() as f64) == 0.0)
+            uop.as_const().is_some_and(|value| match value.to_float() {
+                Some(number) => number == 0.0,
+                None => value.bits() == 0,
+            })
         };
         if is_zero(y) {
             split(condition, false, &mut seen, &mut clauses);

@@ -30,7 +30,7 @@ mod running;
 mod scalars;
 mod statistics;
 
-use gradiff_corpus::{DType, Statement, ValueId};
+use gradiff_corpus::{DType, Method, Statement, ValueId};
 
 use crate::arithmetic::rounding_unit;
 use crate::cast::cast;
@@ -73,8 +73,10 @@ pub(crate) fn gradient(
     }
     let precision = way.precision(values);
     let is_gradient = |number: &usize| matches!(statements[*number], Statement::Gradient { .. });
+    let mut active = (0..=of.0 as usize).filter(|number| way.is_active[*number]);
+    let reads_by_index = active.any(|number| reads_by_index(&statements[number]));
     let scheme = Scheme {
-        sums,
+        sums: if reads_by_index { SumDepth::Sequential } else { sums },
         unit: precision.unit,
         overflow: precision.overflow,
         shared: precision.shared,
@@ -93,6 +95,19 @@ pub(crate) fn gradient(
         Err(reason) => Cell::Unspecified(reason),
     });
     Ok(Value::new(x.dtype, x.shape.clone(), cells.collect()))
+}
+
+/// Returns whether an element of a source may be read by any number of elements, as an index says.
+/// Its derivative is the sum of theirs, one after the other.
+fn reads_by_index(statement: &Statement) -> bool {
+    use Method::{Get, IndexSelect, Interpolate, MaskedSelectSized, NllLoss};
+    match statement {
+        Statement::Gather { .. } => true,
+        Statement::Method { method, .. } => {
+            matches!(method, Get | IndexSelect | Interpolate | MaskedSelectSized | NllLoss)
+        }
+        _ => false,
+    }
 }
 
 /// Adds to `is_needed` the values that the value of a statement depends on.

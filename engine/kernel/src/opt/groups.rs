@@ -18,8 +18,8 @@ use crate::free::Free;
 use crate::nodes::{gated_address, map_nodes, range, reduce_arg};
 use crate::scatter::is_update;
 
-/// Maps a kernel to thread groups; kernels with several stores are not launched as groups, unless
-/// these are the start of updates and the updates.
+/// Maps a kernel to thread groups. Of kernels with several stores only those of updates are
+/// launched, in groups of one thread.
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let Some(groups) = ctx.target.groups else { return Ok(root.clone()) };
     let loops = loops_of(root)?;

@@ -70,8 +70,9 @@ fn check_swap(loops: &Loops, info: &Loop, index: i64) -> Result<(), String> {
         second.is_output && second.axis.kind == AxisKind::Loop && second.axis != info.axis
     });
     ensure(is_plain_output && info.is_output, || "swap takes two plain output loops".to_owned())?;
-    ensure(!info.is_ordered || second.is_none_or(|second| !second.is_ordered), || {
-        "the iterations of both loops update the same elements".to_owned()
+    // Other loops of these iterations may be between the two.
+    ensure(!info.is_ordered && second.is_none_or(|second| !second.is_ordered), || {
+        "its iterations update the same elements".to_owned()
     })
 }
 

@@ -30,7 +30,7 @@ pub struct Loop {
     pub is_nested: bool,
     /// The number and the type of each reduction over it.
     pub reductions: SmallVec<[(usize, DType); 2]>,
-    /// True if its iterations update the same elements, so that they keep their order.
+    /// True if its iterations may update the same element; they keep their order.
     pub is_ordered: bool,
     /// The most parts, equal and contiguous, no two of which store the same element.
     pub(super) separate_parts: i64,

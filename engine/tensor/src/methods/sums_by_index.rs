@@ -7,7 +7,8 @@ use crate::{Error, Scalar, Tensor};
 impl Tensor {
     /// Returns the sum of the elements along `axis` whose index names each of `size` positions, in
     /// the dtype of sums; an index that is negative or not below `size` names none. The index,
-    /// integers, has the shape of `self`. Those of a position are added in their order.
+    /// integers, has the shape of `self`. Those of a position may be
+    /// added one after the other.
     pub(super) fn sums_by_index(
         &self,
         index: &Tensor,
@@ -16,7 +17,7 @@ impl Tensor {
     ) -> Result<Tensor, Error> {
         let x = self.cast(self.dtype().accumulator())?;
         let mask = positions_named(index, axis, size)?;
-        // A sum of values and of -0.0 is that of these values, in their order.
+        // -0.0 for the others permits one accumulator, however many they are.
         let nothing = if x.dtype().is_float() { Scalar::Float(-0.0) } else { Scalar::Int(0) };
         let nothing = Tensor::scalar(x.dtype(), nothing)?;
         let sum = mask.where_(&moved_last(&x, axis)?, &nothing)?.sum(-1)?;

@@ -25,7 +25,7 @@ const ELEMENT: usize = 3;
 pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     let sizes = [
         draw.pick(&[1, 1, 2, 3]),
-        draw.pick(&[2, 3, 4, 5, 8, 17, 33]),
+        draw.pick(&[2, 3, 4, 5, 8, 17, 33, 130, 300]),
         draw.pick(&[1, 1, 2, 4, 7, 16, 17]),
         draw.pick(&[1, 2, 3, 4, 8, 16, 24]),
     ];
@@ -34,7 +34,15 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
         Op::Add => draw.pick(&[DType::F32, DType::F32, DType::I32, DType::I64, DType::U8]),
         _ => draw.pick(&[DType::I32, DType::I64]),
     };
-    let index_dtype = draw.pick(&[DType::I32, DType::I32, DType::I64]);
+    let index_dtype = draw.pick(&[
+        DType::I32,
+        DType::I32,
+        DType::I64,
+        DType::I8,
+        DType::U8,
+        DType::U64,
+        DType::F32,
+    ]);
     // The axes that indices and elements vary along.
     let indexed = [draw.one_in(2), false, draw.one_in(4), !draw.one_in(8)];
     let varying = [true, draw.one_in(6), !draw.one_in(8), !draw.one_in(8)];
@@ -48,10 +56,18 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     // The elements are loaded, or are their numbers, counted from 1.
     let is_numbered = op == Op::Max && draw.one_in(2);
     let is_turned = draw.one_in(2);
-    let span = if draw.one_in(4) { 2 } else { sizes[POSITION] + 4 };
     let count_of = |axes: [bool; 4]| axes_of(&sizes, axes).iter().product::<usize>();
-    let indices: Vec<i64> = (0..count_of(indexed)).map(|_| draw.below(span) as i64 - 2).collect();
-    let values: Vec<i64> = (0..count_of(varying)).map(|_| draw.below(5) as i64).collect();
+    // Any of the positions, or none; or many elements at two of them.
+    let (lowest_index, span) = match draw.below(4) {
+        0 => (0, 2),
+        _ => (-2, sizes[POSITION] + 4),
+    };
+    let indices: Vec<i64> = (0..count_of(indexed))
+        .map(|_| in_range(index_dtype, lowest_index + draw.below(span) as i64))
+        .collect();
+    let lowest_value = if dtype == DType::U8 { 0 } else { -3 };
+    let values: Vec<i64> =
+        (0..count_of(varying)).map(|_| lowest_value + draw.below(7) as i64).collect();
 
     let outputs = sizes[BATCH] * sizes[POSITION] * sizes[COLUMN];
     let expected: Vec<i64> = (0..outputs)
@@ -63,7 +79,10 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
             );
             let chosen = (0..sizes[ELEMENT]).map(|element| {
                 let at = [batch, position, column, element];
-                match indices[offset(&sizes, indexed, at)] == position as i64 {
+                // A narrow type cannot tell all positions apart.
+                let is_named =
+                    indices[offset(&sizes, indexed, at)] == in_range(index_dtype, position as i64);
+                match is_named {
                     true if is_numbered => element as i64 + 1,
                     true => values[offset(&sizes, varying, at)],
                     false => least,
@@ -111,6 +130,15 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
         vec![vec![None; outputs], elements(index_dtype, &indices), elements(dtype, &values)];
     judge(&tree, &memories, &[(0, elements(dtype, &expected))], sizes.len(), draw)
         .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
+}
+
+/// The value of a number in an integer type, which wraps, or in one of floats.
+fn in_range(dtype: DType, value: i64) -> i64 {
+    match dtype {
+        DType::I8 => i64::from(value as i8),
+        DType::U8 => i64::from(value as u8),
+        _ => value,
+    }
 }
 
 /// The sizes of an array that varies along some of the axes.
