@@ -161,7 +161,7 @@ impl<'a> Scatter<'a> {
         if target.groups.is_some() {
             return Ok(root.with_src([initial, update]));
         }
-        // The loop over adjacent elements is inside of those of the reduction, further loops are outside.
+        // The loop over adjacent elements is inside of those of the reduction, others are outside.
         let (inside, outside): (Vec<_>, Vec<_>) =
             self.output_ranges.iter().copied().partition(|(_, stride)| *stride == Some(1));
         let ranges = |list: Vec<(&'a UOp, _)>| list.into_iter().map(|(range, _)| range);

@@ -90,9 +90,9 @@ impl Tensor {
         last.cmpne(0)?.where_(&written, self)
     }
 
-    /// Returns `self` plus the elements of `src` whose `index` names the position along `axis`. They
-    /// may be added one after the other. An index that is negative or not below the size of the
-    /// axis adds nothing. Integers wrap at their own width; f16 and bf16 are added in f32 and
+    /// Returns `self` plus the elements of `src` whose `index` names the position along `axis`.
+    /// They may be added one after the other. An index that is negative or not below the size of
+    /// the axis adds nothing. Integers wrap at their own width; f16 and bf16 are added in f32 and
     /// rounded once. Integers and floats.
     /// # Errors
     /// As [`scatter`](Tensor::scatter), and if the dtype is bool.
