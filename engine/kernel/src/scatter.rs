@@ -26,15 +26,44 @@ use crate::stride::stride;
 /// less time on the target.
 pub(crate) fn scatter(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let [store] = root.src() else { return Ok(root.clone()) };
+    let Some(choices) = Choices::of(store) else { return Ok(root.clone()) };
     let free = Free::of(root)?;
     let limit = match ctx.options.rewrite.mode {
         Mode::Strict => i64::MAX,
         _ => ctx.target.thresholds.accumulator_additions,
     };
-    let found = Scatter::find(store, &free, limit);
+    let found = Scatter::find(choices, &free, limit);
     match found.filter(|scatter| scatter.is_faster(&ctx.target)) {
         Some(scatter) => scatter.apply(root, &free, &ctx.target),
         None => Ok(root.clone()),
+    }
+}
+
+/// A store of a reduction of choices between a value and what stands for others.
+struct Choices<'a> {
+    store: &'a UOp,
+    op: Op,
+    /// The ranges of the reduction.
+    reduced: &'a [UOp],
+    /// The value is chosen where these are equal.
+    compared: [&'a UOp; 2],
+    neutral: &'a UOp,
+    value: &'a UOp,
+}
+
+impl<'a> Choices<'a> {
+    fn of(store: &'a UOp) -> Option<Choices<'a>> {
+        let [_, reduction] = store.src() else { return None };
+        let (Op::Reduce, Arg::Reduce(op, _), [choice, reduced @ ..]) =
+            (reduction.op(), reduction.arg(), reduction.src())
+        else {
+            return None;
+        };
+        let (Op::Where, [differs, neutral, value]) = (choice.op(), choice.src()) else {
+            return None;
+        };
+        let (Op::CmpNe, [x, y]) = (differs.op(), differs.src()) else { return None };
+        Some(Choices { store, op: *op, reduced, compared: [x, y], neutral, value })
     }
 }
 
@@ -58,22 +87,14 @@ struct Scatter<'a> {
 }
 
 impl<'a> Scatter<'a> {
-    /// Finds such a store. Sums of more than `limit` floats are left to `cascade`, unless what is
+    /// Finds such choices. Sums of more than `limit` floats are left to `cascade`, unless what is
     /// not chosen is -0.0.
-    fn find(store: &'a UOp, free: &'a Free, limit: i64) -> Option<Scatter<'a>> {
-        let [address, reduction] = store.src() else { return None };
-        let (Op::Reduce, Arg::Reduce(op, _), [choice, reduced @ ..]) =
-            (reduction.op(), reduction.arg(), reduction.src())
-        else {
-            return None;
-        };
-        let (Op::Where, [differs, neutral, value]) = (choice.op(), choice.src()) else {
-            return None;
-        };
-        let (Op::CmpNe, [x, y]) = (differs.op(), differs.src()) else { return None };
+    fn find(choices: Choices<'a>, free: &'a Free, limit: i64) -> Option<Scatter<'a>> {
+        let Choices { store, op, reduced, compared: [x, y], neutral, value } = choices;
+        let address = &store.src()[0];
         let counts = reduced.iter().map(|range| range.trip_count().unwrap_or(i64::MAX));
         let is_long = limit < counts.fold(1, i64::saturating_mul);
-        let start = start(*op, neutral, value, is_long)?;
+        let start = start(op, neutral, value, is_long)?;
         let outputs = free.of_node(store);
         let range_of = |node: &UOp| match node.op() {
             Op::Cast if node.src()[0].op() == Op::Range => node.src()[0].clone(),
@@ -101,7 +122,7 @@ impl<'a> Scatter<'a> {
         });
         let output_ranges =
             output_ranges.map(|range| (range, stride(&address.src()[1], range, free)));
-        let (op, output_ranges, index) = (*op, output_ranges.collect(), index.clone());
+        let (output_ranges, index) = (output_ranges.collect(), index.clone());
         is_update.then(|| Scatter {
             address,
             op,
