@@ -11,6 +11,11 @@ pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp
     UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
 }
 
+/// Converts an integer to a type, unless it has this type.
+pub(crate) fn cast(node: UOp, dtype: DType) -> UOp {
+    if node.dtype() == dtype { node } else { UOp::unary(Op::Cast, dtype, node) }
+}
+
 /// Returns the number of a range.
 pub(crate) fn number(range: &UOp) -> i64 {
     match range.arg() {

@@ -19,7 +19,7 @@ use gradiff_rewrite::{Mode, substitute};
 use crate::Error;
 use crate::context::Context;
 use crate::free::Free;
-use crate::nodes::{gated_address, map_nodes, number, range, reduce_arg};
+use crate::nodes::{cast, gated_address, map_nodes, number, range, reduce_arg};
 use crate::stride::stride;
 
 /// Replaces the reduction that a kernel stores by updates, if it has this form and updates take
@@ -159,8 +159,7 @@ impl<'a> Scatter<'a> {
     }
 
     fn apply(&self, root: &UOp, free: &Free, target: &Target) -> Result<UOp, Error> {
-        let dtype = self.position.dtype();
-        let index = cast(&self.index, dtype);
+        let index = cast(self.index.clone(), self.position.dtype());
         let at_index = |node: &UOp| substitute(node, &self.position, &index);
         let int = |value: i64| UOp::int(self.index.dtype(), value);
         let size = self.position.trip_count().unwrap_or(0);
@@ -259,9 +258,4 @@ pub(crate) fn explicit(root: &UOp) -> Result<UOp, Error> {
         };
         Ok(UOp::new(Op::Store, DType::Void, [address.clone(), next], Arg::None))
     })
-}
-
-/// Converts an integer to a type, unless it has this type.
-fn cast(node: &UOp, dtype: DType) -> UOp {
-    if node.dtype() == dtype { node.clone() } else { UOp::unary(Op::Cast, dtype, node.clone()) }
 }

@@ -10,7 +10,7 @@ use super::loop_info::Loop;
 use super::loops::loops;
 use super::replace::{Replacement, replace};
 use crate::Error;
-use crate::nodes::{gated_address, map_nodes, range};
+use crate::nodes::{cast, gated_address, map_nodes, range};
 
 /// Makes the ranges of the kind `Global` fit the grid; if that is impossible, or would take more
 /// ranges than a kernel may have, they become plain loops.
@@ -65,11 +65,6 @@ pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
         Op::Index if is_stored(&old.src()[0]) => Ok(gated_address(&node, &is_real)),
         _ => Ok(node),
     })
-}
-
-/// Converts an integer to a type, unless it has this type.
-fn cast(node: UOp, dtype: DType) -> UOp {
-    if node.dtype() == dtype { node } else { UOp::unary(Op::Cast, dtype, node) }
 }
 
 /// Returns the sizes of a grid with as many iterations as the loops, if one fits: merges adjacent

@@ -7,8 +7,7 @@ use crate::{Error, Scalar, Tensor};
 impl Tensor {
     /// Returns the sum of the elements along `axis` whose index names each of `size` positions, in
     /// the dtype of sums; an index that is negative or not below `size` names none. The index,
-    /// integers, has the shape of `self`. Those of a position may be
-    /// added one after the other.
+    /// integers, has the shape of `self`. Those of a position may be added one after the other.
     pub(super) fn sums_by_index(
         &self,
         index: &Tensor,
