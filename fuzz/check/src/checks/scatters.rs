@@ -4,7 +4,10 @@
 //! The output has the axes batch, position, column; the reduction runs over the elements.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant, DType, Dims, Op};
+use gradiff::graph::target::Thresholds;
+use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Dims, Op, Target};
+use gradiff::kernel::{Options, Strategy, lower};
+use gradiff::rewrite::Trace;
 use gradiff::view::ShapeTracker;
 use gradiff_eval::Elements;
 
@@ -129,7 +132,21 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     let memories: Vec<Elements> =
         vec![vec![None; outputs], elements(index_dtype, &indices), elements(dtype, &values)];
     judge(&tree, &memories, &[(0, elements(dtype, &expected))], sizes.len(), draw)
+        .and_then(|()| keeps_within_arrays(&tree))
         .map_err(|problem| format!("{PREFIX}: {problem} of\n{}", tree.to_text()))
+}
+
+/// Checks that the kernel of a tree keeps within its arrays, whatever indices it loads. Without
+/// vectors, of which the bounds are those of all lanes together.
+fn keeps_within_arrays(tree: &UOp) -> Result<(), String> {
+    let target = Target { thresholds: Thresholds::SMALL, ..Target::of("plain") };
+    let options = Options { opts: Strategy::None, ..Options::default() };
+    let kernel = crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))?;
+    let linear = kernel.map_err(|error| error.to_string())?.into_linear();
+    match BoundedLinear::check(linear.clone()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{error}\n{linear}")),
+    }
 }
 
 /// The value of a number in an integer type, which wraps, or in one of floats.
