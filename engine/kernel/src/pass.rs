@@ -378,9 +378,9 @@ fn bounded(linear: Linear) -> BoundedLinear {
     }
     // SAFETY: `check_tree` checked that each view is inside its array and each element is stored
     // once, and `globals` that slots differ. Indices are the formulas of these views, gated where a
-    // view is masked or empty. Of the passes, `collapse` and `scatter` alone put a value that may be
-    // loaded in place of a counter, and they gate the access so that the value is one of the
-    // counter's; the evaluators and the checked interpreter test that. Names consist of letters, digits and
-    // underscores.
+    // view is masked or empty. Of the passes, `collapse` and `scatter` alone put a value that may
+    // be loaded in place of a counter, and they gate the access so that the value is one of the
+    // counter's; the evaluators and the checked interpreter test that. Names consist of letters,
+    // digits and underscores.
     unsafe { BoundedLinear::promised(linear) }
 }
