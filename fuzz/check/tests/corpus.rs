@@ -1,4 +1,8 @@
-//! Every case of the corpus on every available backend, and its `expect` lines.
+//! Every case of the corpus on every available backend, and its `expect` lines; what other
+//! frameworks get wrong on the devices that need nothing.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use gradiff_check::{
     BACKENDS, Backend, Failure, Tally, agree, backends, check_expects, check_expr, check_views,
@@ -89,7 +93,7 @@ fn programs() -> Vec<(&'static str, Program)> {
 }
 
 /// Fails if there are failures, with the names of their files.
-fn assert_none(failures: Vec<(usize, Failure)>, programs: &[(&str, Program)]) {
+fn assert_none(failures: Vec<(usize, Failure)>, programs: &[(impl Display, Program)]) {
     let failures: Vec<String> = failures
         .into_iter()
         .map(|(at, f)| {
@@ -97,6 +101,36 @@ fn assert_none(failures: Vec<(usize, Failure)>, programs: &[(&str, Program)]) {
         })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The programs that other frameworks get wrong, by their files.
+fn programs_of_peers() -> Vec<(String, Program)> {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus/upstream"));
+    let folders = entries(root).into_iter().filter(|path| path.is_dir());
+    let files = folders.flat_map(|folder| entries(&folder));
+    let cases = files.filter(|path| path.extension().is_some_and(|extension| extension == "case"));
+    let programs = cases.filter_map(|path| {
+        let text = std::fs::read_to_string(&path).expect("a readable case");
+        match parse(&text).expect("a case parses").case {
+            Case::Program(program) => Some((path.display().to_string(), program)),
+            _ => None,
+        }
+    });
+    programs.collect()
+}
+
+#[test]
+fn programs_that_peers_get_wrong_are_right_here() {
+    let programs = programs_of_peers();
+    assert!(programs.len() > 200, "{} programs", programs.len());
+    let chosen = ["interp/heuristic", "jit/heuristic"].map(String::from);
+    let present = backends(&chosen).unwrap_or_else(|error| panic!("{}", error.message));
+    let (_, failures) = agree(&programs.iter().map(|(_, p)| p).collect::<Vec<_>>(), &present);
+    assert_none(failures, &programs);
 }
 
 #[test]

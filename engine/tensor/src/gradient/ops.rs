@@ -147,8 +147,11 @@ fn extreme(g: &Tensor, less: &Tensor, greater: &Tensor) -> Result<Tensor, Error>
 
 /// The derivative of `x^y` with respect to x: `y * x^(y - 1)`, 0 where y is 0.
 fn slope_of_base(x: &Tensor, y: &Tensor) -> Result<Tensor, Error> {
-    let slope = y.mul(&x.pow(&y.sub(1)?)?)?;
-    y.cmpeq(0)?.where_(&Tensor::zeros(x.dtype(), &[])?, &slope)
+    let is_constant = y.cmpeq(0)?;
+    // Where the slope is not chosen, its own derivative must be finite: it is multiplied by 0.
+    let less = is_constant.where_(1, y)?.sub(1)?;
+    let slope = y.mul(&x.pow(&less)?)?;
+    is_constant.where_(&Tensor::zeros(x.dtype(), &[])?, &slope)
 }
 
 /// The derivative of `value = x^y` with respect to y: `value * log(x)`, 0 where x is 0 and y is not
@@ -158,7 +161,7 @@ fn slope_of_exponent(x: &Tensor, y: &Tensor, value: &Tensor) -> Result<Tensor, E
     if x.constant() == Some(e) || gradiff_schedule::constant_of(&x.uop()) == Some(e) {
         return Ok(value.clone());
     }
-    let slope = value.mul(&x.log()?)?;
     let is_flat = x.cmpeq(0)?.and(&y.cmplt(0)?.not()?)?;
+    let slope = value.mul(&is_flat.where_(1, x)?.log()?)?;
     is_flat.where_(&Tensor::zeros(x.dtype(), &[])?, &slope)
 }
