@@ -54,7 +54,6 @@ pub mod testing {
         COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, crate_of_kernels,
     };
     pub use crate::checks::listing::check_text;
-    pub use crate::checks::sums::PREFIX as SUMS_PREFIX;
-    pub use crate::checks::trees::check_trees;
+    pub use crate::checks::trees::{check_trees, crate_of_trees};
     pub use crate::models::linear::check_estimates;
 }

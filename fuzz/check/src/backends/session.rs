@@ -20,6 +20,7 @@ use crate::backends::translate;
 use crate::checks::calls::{check_calls, check_device};
 use crate::checks::kernels::check_kernels;
 use crate::checks::parts::Part;
+use crate::checks::trees::check_trees;
 use crate::random::xorshift;
 
 /// Dtype, shape and bytes of an input.
@@ -53,6 +54,8 @@ const PART_BYTES_MAX: usize = 4096;
 const CALLS: u64 = 4;
 /// On devices without a compiler, one program in this many comes with drawn kernels.
 const KERNELS_ONE_IN: u64 = 2;
+/// On these, one program in this many comes with drawn trees of kernels.
+const TREES_ONE_IN: u64 = 16;
 /// On a device with memory of its own, one program in this many comes with parts of memories.
 const PARTS_ONE_IN: u64 = 4;
 /// On device `c`, one program in this many comes with kernels that a compiler's flags decide.
@@ -149,6 +152,9 @@ impl Session {
         let is_turn = |of: u64| (choices.0 >> 1).is_multiple_of(of);
         if self.has_memory() && is_turn(PARTS_ONE_IN) {
             check_device(&self.device, choices.0)?;
+        }
+        if self.direct.is_some() && is_turn(TREES_ONE_IN) {
+            check_trees(choices.0, 1)?;
         }
         match self.direct {
             Some(device) if is_turn(KERNELS_ONE_IN) => {

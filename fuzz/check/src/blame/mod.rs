@@ -519,5 +519,8 @@ fn outside_runs(detail: &str) -> Option<(Stage, Crate)> {
     if drawn.into_iter().any(|said| detail.contains(said)) {
         return Some((Stage::Drawn, crate::checks::kernels::crate_of_kernels(detail)));
     }
+    if detail.contains(crate::checks::trees::SAID) {
+        return Some((Stage::Drawn, crate::checks::trees::crate_of_trees(detail)));
+    }
     detail.contains(crate::checks::listing::PREFIX).then_some((Stage::Text, Crate::Graph))
 }

@@ -60,9 +60,9 @@ pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     let is_numbered = op == Op::Max && draw.one_in(2);
     let is_turned = draw.one_in(2);
     let count_of = |axes: [bool; 4]| axes_of(&sizes, axes).iter().product::<usize>();
-    // Any of the positions, or none; or many elements at two of them.
+    // Any of the positions, or none; or all elements at two of them, or at one.
     let (lowest_index, span) = match draw.below(4) {
-        0 => (0, 2),
+        0 => (0, 1 + draw.below(2)),
         _ => (-2, sizes[POSITION] + 4),
     };
     let indices: Vec<i64> = (0..count_of(indexed))

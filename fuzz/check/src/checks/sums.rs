@@ -12,7 +12,7 @@ use gradiff_eval::kernel::interpret;
 use crate::checks::calls::Draw;
 
 /// Prefix of this check's reports.
-pub const PREFIX: &str = "sum of choices";
+pub(crate) const PREFIX: &str = "sum of choices";
 
 /// Elements of the table that terms and values are loaded from.
 const TABLE_SIZE: usize = 12;

@@ -20,11 +20,14 @@ use gradiff::view::ShapeTracker;
 use gradiff_eval::kernel::interpret;
 use gradiff_eval::{Elements, scalar};
 
+use crate::Crate;
 use crate::checks::calls::Draw;
 use crate::checks::lowering;
 
-/// Prefix of this check's reports.
+/// Prefix of reports on trees that this file draws.
 pub(crate) const PREFIX: &str = "kernel tree";
+/// The words that every report of [`check_trees`] begins with.
+pub(crate) const SAID: &str = "tree of a kernel";
 
 /// Maximal number of axes of more than one element, which have two elements if they are many.
 const LONG_AXES_MAX: usize = 12;
@@ -123,26 +126,34 @@ struct Drawn {
 /// # Errors
 /// The first tree that is refused, panics or gives a wrong result, as text.
 pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
-    for number in 0..count {
-        let mut draw = Draw::new(seed.wrapping_add(number));
-        let drawn = Drawn::draw(&mut draw);
-        let tree = drawn.tree();
-        let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", tree.to_text());
-        check(&drawn, &tree, &mut draw).map_err(report)?;
-        (0..SUMS).try_for_each(|_| crate::checks::sums::check(&mut draw))?;
-        crate::checks::matmuls::check(&mut draw)?;
-        (0..NESTS).try_for_each(|_| crate::checks::nests::check(&mut draw))?;
-        crate::checks::gathers::check(&mut draw)?;
-        crate::checks::scatters::check(&mut draw)?;
-        crate::checks::legality::check(&mut draw)?;
-        if draw.one_in(TURNS_ONE_IN) {
-            crate::checks::nests::check_turns(&mut draw)?;
-            crate::checks::nests::check_many(&mut draw)?;
-        }
-        crate::checks::legality::check_stage(&mut draw)?;
-        crate::checks::gathers::check_undefined(&mut draw)?;
+    (0..count).map(|number| seed.wrapping_add(number)).try_for_each(|seed| {
+        check_drawn(&mut Draw::new(seed))
+            .map_err(|problem| format!("{SAID}, (check_trees({seed}, 1)): {problem}"))
+    })
+}
+
+/// The crate to blame for a report of [`check_trees`].
+pub fn crate_of_trees(problem: &str) -> Crate {
+    if problem.contains(crate::checks::sums::PREFIX) { Crate::Rewrite } else { Crate::Kernel }
+}
+
+fn check_drawn(draw: &mut Draw) -> Result<(), String> {
+    let drawn = Drawn::draw(draw);
+    let tree = drawn.tree();
+    let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", tree.to_text());
+    check(&drawn, &tree, draw).map_err(report)?;
+    (0..SUMS).try_for_each(|_| crate::checks::sums::check(draw))?;
+    crate::checks::matmuls::check(draw)?;
+    (0..NESTS).try_for_each(|_| crate::checks::nests::check(draw))?;
+    crate::checks::gathers::check(draw)?;
+    crate::checks::scatters::check(draw)?;
+    crate::checks::legality::check(draw)?;
+    if draw.one_in(TURNS_ONE_IN) {
+        crate::checks::nests::check_turns(draw)?;
+        crate::checks::nests::check_many(draw)?;
     }
-    Ok(())
+    crate::checks::legality::check_stage(draw)?;
+    crate::checks::gathers::check_undefined(draw)
 }
 
 impl Drawn {

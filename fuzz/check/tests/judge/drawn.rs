@@ -402,9 +402,9 @@ fn crate_of_target(problem: &str) -> (Crate, Stage) {
 /// Checks kernel trees that follow from the seed.
 pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Failure> {
     testing::check_trees(seed, count).map_err(|detail| {
-        let subject = match detail.starts_with(testing::SUMS_PREFIX) {
-            true => Subject::Crate(Crate::Rewrite, Stage::Rules),
-            false => Subject::Crate(Crate::Kernel, Stage::Drawn),
+        let subject = match testing::crate_of_trees(&detail) {
+            Crate::Rewrite => Subject::Crate(Crate::Rewrite, Stage::Rules),
+            found => Subject::Crate(found, Stage::Drawn),
         };
         Failure { detail, subject }
     })
