@@ -50,12 +50,14 @@ pub trait Choices {
         }
         0
     }
+}
 
+impl dyn Choices + '_ {
     /// Draws one of the items; the first is the smallest choice.
     ///
     /// # Panics
     /// If there are no items.
-    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u32) as usize]
     }
 }

@@ -94,7 +94,7 @@ struct Path<'a> {
 
 impl Path<'_> {
     /// Draws an element of the first dtype, as bits.
-    fn element(&self, random: &mut SeedChoices) -> u64 {
+    fn element(&self, random: &mut dyn Choices) -> u64 {
         let from = self.dtypes[0];
         for _ in 0..6 {
             let conversion = random.below(self.dtypes.len() as u32 - 1) as usize;
@@ -113,7 +113,7 @@ impl Path<'_> {
     }
 
     /// Draws a zero of either sign or a small number.
-    fn plain(&self, random: &mut SeedChoices) -> Option<u64> {
+    fn plain(&self, random: &mut dyn Choices) -> Option<u64> {
         if !self.dtypes[0].is_float() {
             return self.int(random.below(3) as i128);
         }
@@ -131,7 +131,7 @@ impl Path<'_> {
     }
 
     /// Draws a boundary value of the conversion of a float to `to`; `None` if it is out of bounds.
-    fn float_edge(&self, random: &mut SeedChoices, to: DType) -> Option<u64> {
+    fn float_edge(&self, random: &mut dyn Choices, to: DType) -> Option<u64> {
         let from = self.dtypes[0];
         let sign = if random.one_in(2) { -1.0 } else { 1.0 };
         if !to.is_float() {
@@ -165,7 +165,7 @@ impl Path<'_> {
 
     /// Draws a boundary value of the conversion of an integer to `to`; `None` if it is out of
     /// bounds.
-    fn int_edge(&self, random: &mut SeedChoices, to: DType) -> Option<u64> {
+    fn int_edge(&self, random: &mut dyn Choices, to: DType) -> Option<u64> {
         let from = self.dtypes[0];
         let width = 8 * from.size_bytes() as u32 - u32::from(from.is_signed());
         let sign = if from.is_signed() && random.one_in(2) { -1 } else { 1 };
@@ -201,7 +201,7 @@ impl Path<'_> {
 
 /// Draws a quiet or signalling NaN with a payload, an infinity, a zero or an end of the subnormals,
 /// of either sign.
-fn pattern(random: &mut SeedChoices, dtype: DType) -> u64 {
+fn pattern(random: &mut dyn Choices, dtype: DType) -> u64 {
     let (precision, exponent_bits) = layout(dtype);
     let sign = u64::from(random.below(2)) << (precision + exponent_bits - 1);
     let infinity = ((1 << exponent_bits) - 1) << (precision - 1);
@@ -241,7 +241,7 @@ fn grid_of(dtype: DType) -> i32 {
 }
 
 /// Draws data for the conversions of a path, and their fact.
-pub(crate) fn data<C: Choices>(choices: &mut C, path: &[DType], shape: Shape) -> (Statement, Fact) {
+pub(crate) fn data(choices: &mut dyn Choices, path: &[DType], shape: Shape) -> (Statement, Fact) {
     let mut random = SeedChoices::new(choices.below(1 << 16).into());
     let data = Path { dtypes: path, bounds: Bounds::of(path) };
     let count = shapes::count(&shape);
@@ -250,7 +250,7 @@ pub(crate) fn data<C: Choices>(choices: &mut C, path: &[DType], shape: Shape) ->
     (Statement::Input { dtype: path[0], shape, fill: Fill::Explicit(bits) }, fact)
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds data and the conversions that they are drawn for.
     pub(crate) fn edges(&mut self) {
         let path = self.edge_path();

@@ -7,12 +7,12 @@ use gradiff_corpus::{
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::sources::{Need, Origin, Source};
-use crate::{Choices, Lane, shapes, transfer};
+use crate::{Lane, shapes, transfer};
 
 /// Number of operands that are tried before the op is given up.
 const OPERAND_TRIES: usize = 3;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     pub(crate) fn unary(&mut self, op: UnaryOp) -> Option<ValueId> {
         let policy = self.policy;
         let fits = |dtype: DType| match op {

@@ -93,7 +93,7 @@ struct Ranged {
 /// Draws an expression over bounded variables; mostly an integer, sometimes a bool.
 ///
 /// Reads only `choices`, so `Exhaustive` enumerates all expressions of a configuration.
-pub fn expr<C: Choices>(choices: &mut C, config: &ExprConfig) -> ExprCase {
+pub fn expr(choices: &mut dyn Choices, config: &ExprConfig) -> ExprCase {
     let is_free = !config.dtypes.is_empty() && config.literals.is_empty();
     let is_typed = is_free && choices.below(3) == 2;
     let main = if is_typed { choices.pick(&config.dtypes) } else { DType::I32 };
@@ -130,7 +130,7 @@ pub fn expr<C: Choices>(choices: &mut C, config: &ExprConfig) -> ExprCase {
     ExprCase { vars, expr }
 }
 
-fn variable<C: Choices>(choices: &mut C, name: &str, dtype: DType, config: &ExprConfig) -> Var {
+fn variable(choices: &mut dyn Choices, name: &str, dtype: DType, config: &ExprConfig) -> Var {
     let name = name.to_string();
     if !config.literals.is_empty() {
         return Var { name, dtype, min: 0, max: config.max_var };
@@ -160,8 +160,8 @@ fn range(dtype: DType) -> (i128, i128) {
     }
 }
 
-struct Builder<'a, C> {
-    choices: &'a mut C,
+struct Builder<'a> {
+    choices: &'a mut dyn Choices,
     config: &'a ExprConfig,
     vars: &'a [Var],
     /// The dtype of most subexpressions.
@@ -189,7 +189,7 @@ fn keep<T>(kept: &mut Vec<T>, item: T, slot: usize) {
     if kept.len() < MAX_KEPT { kept.push(item) } else { kept[slot % MAX_KEPT] = item }
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws an integer of this dtype; leaves are the smallest choices.
     fn int(&mut self, depth: usize, dtype: DType) -> Ranged {
         if depth <= 1 || self.choices.exhausted() {

@@ -4,7 +4,6 @@ use gradiff_corpus::{
     Arg, BinaryOp, Distribution, Literal, Method, Operand, Statement, TensorType, ValueId,
 };
 
-use crate::Choices;
 use crate::fact::{Fact, ROUGH};
 use crate::programs::Builder;
 
@@ -18,7 +17,7 @@ const TRIES: usize = 8;
 /// The bound of the derivatives that is assumed, and of their error.
 const BOUND: f64 = 1e4;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds the derivatives of a value with respect to another, mostly one that it is computed
     /// from. Returns `None` if there are none of floats.
     pub(crate) fn gradient(&mut self) -> Option<ValueId> {

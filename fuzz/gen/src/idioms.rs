@@ -18,8 +18,8 @@ pub(crate) use statements::scalar_literal;
 
 use gradiff_corpus::ValueId;
 
+use crate::Op;
 use crate::programs::Builder;
-use crate::{Choices, Op};
 
 /// Number of idioms that are tried before the program begins with plain data instead.
 const TRIES: usize = 4;
@@ -59,10 +59,13 @@ enum Idiom {
     NearMatch,
     Known,
     MovedSum,
+    Labelled,
+    PaddedFunction,
+    Bounded,
 }
 
 impl Idiom {
-    const ALL: [Idiom; 32] = [
+    const ALL: [Idiom; 35] = [
         Idiom::Softmax,
         Idiom::LogSoftmax,
         Idiom::CrossEntropy,
@@ -95,10 +98,13 @@ impl Idiom {
         Idiom::NearMatch,
         Idiom::Known,
         Idiom::MovedSum,
+        Idiom::Labelled,
+        Idiom::PaddedFunction,
+        Idiom::Bounded,
     ];
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds an idiom, sometimes a second one on its result.
     pub(crate) fn idioms(&mut self) {
         let has_all_ops = self.config.ops.len() == Op::COUNT;
@@ -158,6 +164,9 @@ impl<C: Choices> Builder<'_, C> {
             Idiom::NearMatch => self.near_match(),
             Idiom::Known => self.known(),
             Idiom::MovedSum => self.moved_sum(),
+            Idiom::Labelled => self.labelled(),
+            Idiom::PaddedFunction => self.padded_function(),
+            Idiom::Bounded => self.bounded(),
         }
     }
 }

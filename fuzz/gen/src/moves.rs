@@ -5,12 +5,12 @@ use gradiff_corpus::{DType, Distribution, Literal, Statement, TensorType, ValueI
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::sources::Need;
-use crate::{Choices, Lane, Op, shapes};
+use crate::{Lane, Op, shapes};
 
 /// Numbers of sources of a concatenation after the first.
 const PARTS: [usize; 8] = [1, 2, 1, 3, 2, 1, 1, 0];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds one of the six movement operations.
     pub(crate) fn movement(&mut self, op: Op) -> Option<ValueId> {
         let min_rank = usize::from(op != Op::Reshape);

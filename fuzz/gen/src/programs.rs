@@ -22,14 +22,14 @@ pub struct Generated {
 /// Draws a well-typed program within the limits of `config`.
 ///
 /// Reads only `choices`: the same choices give the same program. Zeros give the smallest one.
-pub fn program<C: Choices>(choices: &mut C, config: &Config) -> Generated {
+pub fn program(choices: &mut dyn Choices, config: &Config) -> Generated {
     let lane = draw_lane(choices, config);
     let pair = steer::draw_pair(choices);
     let program = Builder::new(choices, config, lane).run(pair);
     Generated { program, lane }
 }
 
-pub(crate) fn draw_lane<C: Choices>(choices: &mut C, config: &Config) -> Lane {
+pub(crate) fn draw_lane(choices: &mut dyn Choices, config: &Config) -> Lane {
     match config.lanes.as_slice() {
         [] => Lane::Exact,
         lanes => {
@@ -55,8 +55,8 @@ const TRIES: usize = 8;
 const MAX_OUTPUTS: usize = 8;
 
 /// A program under construction.
-pub(crate) struct Builder<'a, C> {
-    pub(crate) choices: &'a mut C,
+pub(crate) struct Builder<'a> {
+    pub(crate) choices: &'a mut dyn Choices,
     pub(crate) config: &'a Config,
     pub(crate) lane: Lane,
     pub(crate) policy: Policy,
@@ -92,7 +92,7 @@ struct Swarm {
 impl Swarm {
     /// Draws a subset of the lane's dtypes and ops, and their weights. All of it comes from a
     /// single 16-bit choice, so that most bytes of a fuzzer go into statements; 0 is all ops.
-    fn draw<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Swarm {
+    fn draw(choices: &mut dyn Choices, config: &Config, lane: Lane) -> Swarm {
         let word = choices.below(1 << 16) as u64;
         let mut random = SeedChoices::new(word);
         let mut dtypes = [DType::F32; 4];
@@ -132,8 +132,8 @@ impl Swarm {
     }
 }
 
-impl<'a, C: Choices> Builder<'a, C> {
-    pub(crate) fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
+impl<'a> Builder<'a> {
+    pub(crate) fn new(choices: &'a mut dyn Choices, config: &'a Config, lane: Lane) -> Builder<'a> {
         let swarm = Swarm::draw(choices, config, lane);
         let allows_zero = choices.one_in(32);
         let Limits { elements: limit, max_statements, max_rank, is_uneven } =
@@ -422,7 +422,7 @@ struct Limits {
 
 /// Draws the limits of a program. Mostly those of the configuration, rarely more elements or more
 /// axes than usual; a program of large values has fewer statements.
-fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Limits {
+fn draw_limits(choices: &mut dyn Choices, config: &Config, lane: Lane) -> Limits {
     let sizes = choices.below(1 << 14);
     let drawn = match (lane, sizes) {
         (Lane::Gradients, _) => 0,
@@ -450,7 +450,7 @@ fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Limi
 }
 
 /// Draws the policy of a program: fixed by the lane in part.
-fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
+fn draw_policy(choices: &mut dyn Choices, lane: Lane) -> Policy {
     let sometimes = choices.one_in(3);
     let often = choices.below(4) < 3;
     match lane {

@@ -28,7 +28,7 @@ pub(crate) struct Palette {
 
 impl Palette {
     /// Draws one to three small sizes, at most 16; with `has_zero`, one of them is 0.
-    pub(crate) fn draw<C: Choices>(choices: &mut C, has_zero: bool) -> Palette {
+    pub(crate) fn draw(choices: &mut dyn Choices, has_zero: bool) -> Palette {
         let mut sizes = [0; 3];
         for size in &mut sizes {
             *size = choices.pick(&[2, 3, 4, 5, 3, 2, 4, 6, 8, 7, 1, 3, 9, 4, 16, 10]);
@@ -41,7 +41,7 @@ impl Palette {
     }
 
     /// Draws one to three sizes up to `limit`: powers of two, their neighbours, and primes.
-    pub(crate) fn draw_edges<C: Choices>(choices: &mut C, limit: usize) -> Palette {
+    pub(crate) fn draw_edges(choices: &mut dyn Choices, limit: usize) -> Palette {
         const SMALL: [usize; 16] = [4, 2, 3, 8, 7, 16, 5, 9, 1, 15, 17, 6, 8, 13, 4, 11];
         const LARGE: [usize; 16] =
             [32, 16, 31, 33, 64, 63, 65, 128, 127, 129, 256, 255, 257, 8, 17, 1];
@@ -56,7 +56,7 @@ impl Palette {
     }
 
     /// Draws one to three sizes up to `limit` that leave a remainder after most tiles.
-    pub(crate) fn draw_uneven<C: Choices>(choices: &mut C, limit: usize) -> Palette {
+    pub(crate) fn draw_uneven(choices: &mut dyn Choices, limit: usize) -> Palette {
         const SIZES: [usize; 14] = [12, 14, 18, 19, 20, 24, 29, 30, 37, 48, 65, 96, 130, 520];
         let sizes = [(); 3].map(|()| choices.pick(&SIZES).min(limit));
         Palette { sizes, kinds: 1 + choices.below(3) }
@@ -71,18 +71,13 @@ impl Palette {
     }
 
     /// Draws a size; sometimes 1, whatever the palette.
-    pub(crate) fn size<C: Choices>(&self, choices: &mut C) -> usize {
+    pub(crate) fn size(&self, choices: &mut dyn Choices) -> usize {
         if choices.one_in(8) { 1 } else { self.sizes[choices.below(self.kinds) as usize] }
     }
 
     /// Draws a shape of at most `max_rank` axes and `limit` elements. If more axes than usual are
     /// allowed, most shapes have them.
-    pub(crate) fn shape<C: Choices>(
-        &self,
-        choices: &mut C,
-        max_rank: usize,
-        limit: usize,
-    ) -> Shape {
+    pub(crate) fn shape(&self, choices: &mut dyn Choices, max_rank: usize, limit: usize) -> Shape {
         let rank = choices.pick(&[1, 2, 2, 3, 3, 2, 4, 0, 2, 3, 1, 3, 4, 5, 6, 2]);
         let rank = if USUAL_RANK < max_rank && 1 < rank { rank + 4 } else { rank };
         let mut shape = Shape::with_capacity(rank.min(max_rank));
@@ -98,7 +93,7 @@ impl Palette {
 }
 
 /// Draws a divisor of `number` (at least 1), with equal probabilities.
-pub(crate) fn divisor<C: Choices>(choices: &mut C, number: usize) -> usize {
+pub(crate) fn divisor(choices: &mut dyn Choices, number: usize) -> usize {
     // Each small divisor has a large cofactor, except a square root.
     let is_divisor = |size: &usize| number.is_multiple_of(*size);
     let small = || (1..).take_while(|size| size * size <= number).filter(is_divisor);
@@ -111,7 +106,7 @@ pub(crate) fn divisor<C: Choices>(choices: &mut C, number: usize) -> usize {
 
 /// Draws sizes with the same product: merges or splits axes, inserts a 1 or drops all, flattens, or
 /// draws all sizes anew.
-pub(crate) fn reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
+pub(crate) fn reshape(choices: &mut dyn Choices, from: &[usize], max_rank: usize) -> Shape {
     let rank = from.len();
     let mut to = from.to_vec();
     if from.contains(&0) {
@@ -151,7 +146,7 @@ pub(crate) fn reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usi
 }
 
 /// Draws a reshape of a tensor without elements: any sizes as long as one is 0.
-fn empty_reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
+fn empty_reshape(choices: &mut dyn Choices, from: &[usize], max_rank: usize) -> Shape {
     // The product of the sizes that stay is limited.
     let max_rank = max_rank.min(USUAL_RANK);
     let mut to: Shape = (0..choices.below(max_rank as u32)).map(|i| 1 + i as usize).collect();
@@ -164,7 +159,7 @@ fn empty_reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -
 }
 
 /// Draws a permutation of `rank` axes; the identity is the smallest choice.
-pub(crate) fn permutation<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize> {
+pub(crate) fn permutation(choices: &mut dyn Choices, rank: usize) -> Vec<usize> {
     let mut axes: Vec<usize> = (0..rank).collect();
     for i in 0..rank.saturating_sub(1) {
         let j = i + choices.below((rank - i) as u32) as usize;
@@ -174,8 +169,8 @@ pub(crate) fn permutation<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize
 }
 
 /// Draws an expansion of the axes of size 1, each up to `max_size`, as far as `limit` allows.
-pub(crate) fn expansion<C: Choices>(
-    choices: &mut C,
+pub(crate) fn expansion(
+    choices: &mut dyn Choices,
     from: &[usize],
     max_size: usize,
     limit: usize,
@@ -191,8 +186,8 @@ pub(crate) fn expansion<C: Choices>(
 }
 
 /// Draws the padding of each axis, at most `max_pad` on each side, as far as `limit` allows.
-pub(crate) fn pads<C: Choices>(
-    choices: &mut C,
+pub(crate) fn pads(
+    choices: &mut dyn Choices,
     from: &[usize],
     max_pad: usize,
     limit: usize,
@@ -211,8 +206,8 @@ pub(crate) fn pads<C: Choices>(
 }
 
 /// Draws a range of each axis; empty ones only if `allows_empty` or if the axis is empty.
-pub(crate) fn ranges<C: Choices>(
-    choices: &mut C,
+pub(crate) fn ranges(
+    choices: &mut dyn Choices,
     from: &[usize],
     allows_empty: bool,
 ) -> Vec<(usize, usize)> {
@@ -227,7 +222,7 @@ pub(crate) fn ranges<C: Choices>(
 }
 
 /// Draws a subset of the axes, ascending; the empty set is the smallest choice.
-pub(crate) fn axes<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize> {
+pub(crate) fn axes(choices: &mut dyn Choices, rank: usize) -> Vec<usize> {
     let mask = choices.below(1 << rank.min(16));
     (0..rank).filter(|axis| mask & (1 << axis) != 0).collect()
 }
@@ -248,8 +243,8 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize], limit: usize) -> bool {
 
 /// Draws a shape that broadcasts with `shape`: the same one, with some sizes 1, or with leading
 /// axes dropped or added.
-pub(crate) fn partner<C: Choices>(
-    choices: &mut C,
+pub(crate) fn partner(
+    choices: &mut dyn Choices,
     shape: &[usize],
     palette: &Palette,
     max_rank: usize,

@@ -4,10 +4,10 @@ use gradiff_corpus::{
     BinaryOp, DType, Distribution, Fill, Literal, Operand, Shape, Statement, ValueId, literal_bits,
 };
 
+use crate::Lane;
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::shapes;
-use crate::{Choices, Lane};
 
 /// The values that an operand must have for the op to be defined.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +66,7 @@ pub(crate) enum Origin {
     New(Statement),
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws data of this type and their fact: mostly an input, else a constant or a range.
     pub(crate) fn fresh(&mut self, dtype: DType, shape: Shape) -> (Statement, Fact) {
         let ranges = if self.lane == Lane::NegativeIndex { 2 } else { 4 };

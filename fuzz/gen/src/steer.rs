@@ -66,7 +66,7 @@ pub(crate) fn pair_at(seed: u64, index: u64) -> Option<(Feature, Feature)> {
 }
 
 /// Draws a pair, or none, which is the smallest choice.
-pub(crate) fn draw_pair<C: Choices>(choices: &mut C) -> Option<(Feature, Feature)> {
+pub(crate) fn draw_pair(choices: &mut dyn Choices) -> Option<(Feature, Feature)> {
     let is_drawn = choices.one_in(EVERY as u32);
     // Drawn in any case, so that the program after it stays the same without a pair.
     let number = choices.below((rare_count() + Pairs::POSSIBLE) as u32) as usize;
@@ -94,7 +94,7 @@ pub(crate) struct Checkpoint {
     limit: usize,
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a statement with the first feature and one with the second. The second uses the first
     /// or, failing that, a third statement uses both.
     pub(crate) fn steer(&mut self, (first, second): (Feature, Feature)) {

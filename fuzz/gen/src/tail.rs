@@ -94,7 +94,7 @@ impl Addition {
     ];
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a tail to one program in ten, and its results to the outputs.
     pub(crate) fn tail(&mut self, outputs: &mut Vec<ValueId>) {
         if !self.is_free() || self.choices.exhausted() || !self.choices.one_in(EVERY) {

@@ -66,7 +66,7 @@ impl ViewConfig {
 /// Draws a well-formed sequence of movement operations.
 ///
 /// Reads only `choices`, so `Exhaustive` enumerates all sequences of a configuration.
-pub fn views<C: Choices>(choices: &mut C, config: &ViewConfig) -> ViewOps {
+pub fn views(choices: &mut dyn Choices, config: &ViewConfig) -> ViewOps {
     let shape = if config.shapes.is_empty() {
         let zero = choices.one_in(64);
         let palette = Palette::draw(choices, zero);
@@ -85,7 +85,7 @@ pub fn views<C: Choices>(choices: &mut C, config: &ViewConfig) -> ViewOps {
 }
 
 /// Draws an operation on a buffer of this shape, and updates the shape to that of the result.
-fn view_op<C: Choices>(choices: &mut C, shape: &mut Shape, config: &ViewConfig) -> ViewOp {
+fn view_op(choices: &mut dyn Choices, shape: &mut Shape, config: &ViewConfig) -> ViewOp {
     let limit = config.max_elements;
     match choices.below(6) {
         0 => {

@@ -1,17 +1,17 @@
-//! Elementwise idioms: optimiser updates, activations, and chains of values that are used twice.
+//! Elementwise idioms: optimiser updates, activations, padded functions, and chains of values that
+//! are used twice.
 
 use std::f64::consts::LOG2_E;
 
-use gradiff_corpus::{BinaryOp::*, DType, Operand, Shape, UnaryOp, ValueId};
+use gradiff_corpus::{BinaryOp::*, DType, Operand, ReduceOp, Shape, UnaryOp, ValueId};
 
 use super::statements::scalar_literal;
-use crate::Choices;
 use crate::programs::Builder;
 
 /// Maximum length of a chain of values that are used twice: 2^24 paths lead to its first value.
 const MAX_CHAIN: u32 = 24;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws a shape of one or two axes.
     pub(super) fn flat_shape(&mut self) -> Shape {
         let outer = self.size_up_to(8);
@@ -161,5 +161,48 @@ impl<C: Choices> Builder<'_, C> {
             return self.binary_of(Max, x, previous);
         }
         Some(x)
+    }
+
+    /// Adds a function that is not 0 of 0, and pads its result, mostly with zeros: a kernel that
+    /// pads its argument instead is wrong.
+    pub(super) fn padded_function(&mut self) -> Option<ValueId> {
+        let dtype = self.float()?;
+        let shape = self.flat_shape();
+        let x = match self.choices.below(6) {
+            0 | 1 => {
+                let x = self.data(dtype, &shape)?;
+                self.unary_of(UnaryOp::Exp2, x)?
+            }
+            2 => {
+                let x = self.data(dtype, &shape)?;
+                self.binary_with(Add, x, 1.0)?
+            }
+            3 => {
+                let x = self.data(dtype, &shape)?;
+                self.binary_with(Max, x, 0.5)?
+            }
+            4 => {
+                let x = self.positive_data(dtype, &shape)?;
+                self.unary_of(UnaryOp::Recip, x)?
+            }
+            _ => {
+                let x = self.positive_data(dtype, &shape)?;
+                self.unary_of(UnaryOp::Log2, x)?
+            }
+        };
+        let mut pads = vec![(0, 0); shape.len()];
+        let axis = self.choices.below(shape.len() as u32) as usize;
+        pads[axis] = (self.choices.below(3) as usize, 1 + self.choices.below(2) as usize);
+        let value = self.choices.pick(&[0.0, 0.0, 1.0, -0.0]);
+        let padded = self.padded(x, pads, value)?;
+        match self.choices.below(4) {
+            0 => self.reduced(ReduceOp::Sum, padded, vec![axis]),
+            1 => {
+                let factors = self.data(dtype, &self.shape_of(padded))?;
+                self.binary_of(Mul, padded, factors)
+            }
+            2 => self.binary_with(Mul, padded, 2.0),
+            _ => Some(padded),
+        }
     }
 }

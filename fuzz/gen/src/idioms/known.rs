@@ -8,7 +8,7 @@ use gradiff_corpus::{
 
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
-use crate::{Choices, Op, edges};
+use crate::{Op, edges};
 
 /// Starts of counters: small numbers, and those just below the ends of integer types.
 const STARTS: [i64; 9] = [0, 0, 1, 0, -3, 120, 32_760, 65_530, 2_147_483_640];
@@ -22,7 +22,7 @@ const INTS: [i128; 8] = [0, 1, -1, 0, 2, 255, 7, -128];
 const ARITHMETIC: [BinaryOp; 10] = [Sub, Add, Mul, Sub, Max, Min, CmpLt, CmpEq, CmpNe, Div];
 const BITWISE: [BinaryOp; 8] = [And, Or, Xor, Shl, Shr, FloorDiv, FloorMod, Sub];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a constant or a counter, up to two movements, an operation, and at times another one
     /// that depends on the signs of zeros or on bounds.
     pub(super) fn known(&mut self) -> Option<ValueId> {
@@ -176,9 +176,13 @@ impl<C: Choices> Builder<'_, C> {
         let product = self.binary_of(Mul, x, y)?;
         let sum = self.reduced(ReduceOp::Sum, product, vec![2])?;
         let mut result = self.reshaped(sum, vec![m, n])?;
+        let mut axis = 0;
         for _ in 0..1 + self.choices.below(3) {
             let shape = self.shape_of(result);
-            let axis = self.choices.below(2) as usize;
+            // Often the same axis is moved once more.
+            if self.choices.one_in(2) {
+                axis = 1 - axis;
+            }
             let moved = match self.choices.below(5) {
                 0 | 1 => self.flipped(result, vec![axis]),
                 2 | 3 => {

@@ -1,16 +1,18 @@
-//! Idioms that mask by index: one-hot, embedding, ranges, triangles, dropout, assignment.
+//! Idioms that mask by index: one-hot, embedding, sums by label, ranges, triangles, dropout,
+//! assignment.
 
 use gradiff_corpus::{BinaryOp::*, DType, Fill, Literal, Operand, ReduceOp, Statement, ValueId};
 
 use super::statements::scalar_literal;
-use crate::Choices;
-use crate::fact::Fact;
+use crate::fact::{self, Fact};
 use crate::programs::Builder;
 
 /// Numbers of classes: powers of two and their neighbours.
 const CLASSES: [usize; 12] = [4, 2, 8, 1, 16, 3, 7, 9, 5, 32, 15, 17];
+/// Numbers of labels: about the length of a vector, some of these, and more than an `i8` counts.
+const LABELS: [usize; 12] = [4, 17, 2, 33, 8, 3, 65, 16, 5, 130, 9, 64];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     fn class_count(&mut self) -> usize {
         let classes = self.choices.pick(&CLASSES);
         if classes <= self.limit { classes } else { 1 }
@@ -75,6 +77,65 @@ impl<C: Choices> Builder<'_, C> {
         };
         let sums = self.reduced(ReduceOp::Sum, masked, vec![1])?;
         self.reshaped(sums, vec![rows, width])
+    }
+
+    /// Adds, for each label, the sum or the maximum of the elements that have it: engines store them
+    /// one by one at their labels.
+    pub(super) fn labelled(&mut self) -> Option<ValueId> {
+        let dtype = self.dtype();
+        if dtype == DType::Bool {
+            return None;
+        }
+        let labels = self.choices.pick(&LABELS).min(self.limit);
+        let count = self.size_up_to((self.limit / labels).clamp(1, 24));
+        let columns = self.size_up_to((self.limit / (labels * count)).clamp(1, 9));
+        let columns = if self.choices.one_in(2) { 1 } else { columns };
+        // The axes of the elements, the labels and the columns.
+        let axes = self.choices.pick(&[[0, 1, 2], [1, 0, 2], [2, 0, 1], [0, 2, 1], [1, 2, 0]]);
+        let [element, label, _] = axes;
+        let shape = |has_axis: [bool; 3]| {
+            let mut shape = vec![1; 3];
+            for ((axis, size), has_axis) in axes.iter().zip([count, labels, columns]).zip(has_axis)
+            {
+                shape[*axis] = if has_axis { size } else { 1 };
+            }
+            shape
+        };
+        let has_column = self.choices.one_in(6);
+        // At times all elements have one label.
+        let drawn = if self.choices.one_in(6) { 1 } else { labels };
+        let index = self.indices(&shape([true, false, has_column]), drawn)?;
+        let to = if self.choices.one_in(4) { self.dtype() } else { self.dtype_of(index) };
+        let index = self.cast_to(index, to)?;
+        let range_dtype = if to.is_int() { to } else { DType::I32 };
+        let range = self.arange_along(range_dtype, labels, (3, label))?;
+        let range = self.cast_to(range, to)?;
+        let [x, y] = if self.choices.one_in(2) { [index, range] } else { [range, index] };
+        let has_label = self.choices.one_in(5);
+        let values = self.data(dtype, &shape([true, has_label, true]))?;
+        let rest = self.rest(dtype);
+        let chosen = if self.choices.one_in(2) {
+            let test = self.binary_of(CmpEq, x, y)?;
+            self.selected(test, Operand::Value(values), rest)?
+        } else {
+            let test = self.binary_of(CmpNe, x, y)?;
+            self.selected(test, rest, Operand::Value(values))?
+        };
+        let op = self.choices.pick(&[ReduceOp::Sum, ReduceOp::Sum, ReduceOp::Max]);
+        self.reduced(op, chosen, vec![element])
+    }
+
+    /// Draws what elements count as where they are not chosen: mostly nothing in a sum.
+    fn rest(&mut self, dtype: DType) -> Operand {
+        let (least, _) = fact::range(dtype);
+        let value = match self.choices.below(8) {
+            0..=3 => 0.0,
+            4 if dtype.is_float() => -0.0,
+            4 | 5 if dtype.is_int() => least,
+            5 => -4.0,
+            _ => self.choices.pick(&[1.0, 2.0]),
+        };
+        Operand::Literal(scalar_literal(dtype, value))
     }
 
     /// Adds a sum over a range, masked by a comparison with it: engines collapse such loops.

@@ -4,13 +4,12 @@
 
 use gradiff_corpus::{BinaryOp::*, ReduceOp, UnaryOp, ValueId};
 
-use crate::Choices;
 use crate::programs::Builder;
 
 /// Sizes of the axes; two axes of these sizes have few elements.
 const SIZES: [usize; 6] = [2, 3, 4, 5, 7, 8];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     pub(super) fn near_match(&mut self) -> Option<ValueId> {
         let dtype = if self.choices.one_in(3) { self.integer() } else { self.float() }?;
         let n = self.choices.pick(&SIZES);

@@ -3,10 +3,9 @@
 use gradiff_corpus::{BinaryOp::*, DType, Operand, ReduceOp, UnaryOp, ValueId};
 
 use super::statements::scalar_literal;
-use crate::Choices;
 use crate::programs::Builder;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws the dtype of a product's factors; mostly floats, which tensor cores support.
     fn factor_dtype(&mut self) -> Option<DType> {
         if self.choices.one_in(4) { self.integer() } else { self.float() }

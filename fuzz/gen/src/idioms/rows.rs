@@ -3,7 +3,6 @@
 use gradiff_corpus::{BinaryOp::*, DType, Operand, ReduceOp, Shape, UnaryOp, ValueId};
 
 use super::statements::scalar_literal;
-use crate::Choices;
 use crate::programs::Builder;
 
 /// log2(e).
@@ -11,7 +10,7 @@ const LOG2_E: f64 = std::f64::consts::LOG2_E;
 /// ln(2), the inverse of log2(e).
 const LN_2: f64 = std::f64::consts::LN_2;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws a shape of one to three axes, and one of the axes, mostly the last.
     fn row_shape(&mut self) -> (Shape, usize) {
         let rank = self.choices.pick(&[2, 1, 3, 2]);

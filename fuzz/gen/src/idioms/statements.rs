@@ -9,7 +9,7 @@ use crate::elementwise::reduced_dtype;
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::sources::{Origin, Source};
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
 /// Returns a number as a literal of the dtype.
 pub(crate) fn scalar_literal(dtype: DType, value: f64) -> Literal {
@@ -20,7 +20,7 @@ pub(crate) fn scalar_literal(dtype: DType, value: f64) -> Literal {
     }
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     pub(super) fn shape_of(&self, value: ValueId) -> Shape {
         self.type_of(value).shape.clone()
     }

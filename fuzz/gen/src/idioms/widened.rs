@@ -1,10 +1,12 @@
 //! Arithmetic on widened integers, as in flat indices, counters and hashes. The values are near the
-//! ends of the narrow dtype, so that the results need the wide one.
+//! ends of the narrow dtype, so that the results need the wide one. Also integers near the end of
+//! those that a float represents exactly.
 
 use gradiff_corpus::{BinaryOp::*, DType, Distribution, ReduceOp, ValueId};
 
+use crate::edges;
+use crate::fact;
 use crate::programs::Builder;
-use crate::{Choices, edges};
 
 /// Pairs of a narrow and a wide dtype.
 const WIDENINGS: [[DType; 2]; 6] = [
@@ -16,7 +18,7 @@ const WIDENINGS: [[DType; 2]; 6] = [
     [DType::I16, DType::I32],
 ];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds large values, widened, and one or two ops on them with results outside the narrow
     /// dtype.
     pub(crate) fn widened(&mut self) -> Option<ValueId> {
@@ -62,6 +64,37 @@ impl<C: Choices> Builder<'_, C> {
             4 => self.cast_to(result, narrow),
             5 => self.binary_with(Max, result, value),
             _ => Some(result),
+        }
+    }
+
+    /// Adds integers of a known range, about as large as those that a float represents exactly,
+    /// converts them to it, and mostly back.
+    pub(super) fn bounded(&mut self) -> Option<ValueId> {
+        let float = self.choices.pick(&[DType::F32, DType::F16, DType::BF16]);
+        let dtype = self.choices.pick(&[DType::I32, DType::I64, DType::U32, DType::U64]);
+        if ![float, dtype].iter().all(|dtype| self.config.dtypes.contains(dtype)) {
+            return None;
+        }
+        let power = fact::mantissa_bits(float) + 1 + self.choices.pick(&[1, 0, 2]);
+        let limit = f64::from(power).exp2();
+        let shape = self.flat_shape();
+        let (statement, fact) = self.seeded(dtype, shape, Distribution::Wide);
+        let x = self.add(statement, fact)?;
+        let x = match self.choices.below(4) {
+            0 | 1 => self.binary_with(And, x, limit - 1.0)?,
+            2 => self.binary_with(FloorMod, x, limit)?,
+            _ => {
+                let x = self.binary_with(Min, x, limit - 1.0)?;
+                self.binary_with(Max, x, 0.0)?
+            }
+        };
+        self.assume_range(x, 0.0, limit - 1.0);
+        let converted = self.cast_to(x, float)?;
+        match self.choices.below(5) {
+            0 | 1 => self.cast_to(converted, dtype),
+            2 => self.binary_with(CmpLt, converted, limit / 2.0 + 1.0),
+            3 => self.cast_to(converted, DType::F64),
+            _ => Some(converted),
         }
     }
 

@@ -4,7 +4,6 @@
 use gradiff_corpus::{BinaryOp::*, DType, ReduceOp, Statement, ValueId};
 
 use super::statements::scalar_literal;
-use crate::Choices;
 use crate::fact::Fact;
 use crate::programs::Builder;
 
@@ -16,7 +15,7 @@ struct Window {
     dilation: usize,
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     fn window(&mut self, length: usize) -> Window {
         let size = self.choices.pick(&[2, 3, 1, 4]).min(length);
         let stride = self.choices.pick(&[1, 2, 1, 3]);

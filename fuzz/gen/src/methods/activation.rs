@@ -3,13 +3,12 @@
 use gradiff_corpus::{Arg, BinaryOp, DType, Literal, Method, ValueId};
 
 use super::floats::{is_exact, is_near, smooth, unknown};
-use crate::Choices;
 use crate::fact::{self, Fact, Policy};
 use crate::programs::Builder;
 use crate::sources::Need;
 use crate::transfer;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds an approximated function of one source.
     pub(super) fn draw_function(&mut self, method: Method) -> Option<ValueId> {
         let policy = self.policy;

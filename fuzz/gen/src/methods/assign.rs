@@ -3,9 +3,9 @@
 use gradiff_corpus::{Arg, Method, Statement, TensorType, ValueId, statement_type};
 
 use crate::programs::Builder;
-use crate::{Choices, shapes};
+use crate::shapes;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds an assignment of a value, new data unless one fits, to all or a slice of another.
     pub(super) fn draw_assign(&mut self, method: Method) -> Option<ValueId> {
         let target = self.pick(|_, _| true)?;

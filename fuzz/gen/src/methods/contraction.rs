@@ -9,7 +9,7 @@ use super::floats::{is_exact, is_near, smooth, unknown};
 use crate::elementwise::reduced_dtype;
 use crate::fact::{self, Fact, Policy, power};
 use crate::programs::Builder;
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
 /// Maximum number of products for each element of the limit of a value.
 const PRODUCTS: usize = 4;
@@ -44,7 +44,7 @@ impl Labels {
     }
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a sum of products of one to three values, of which the first exists.
     pub(super) fn draw_einsum(&mut self) -> Option<ValueId> {
         let policy = self.policy;

@@ -2,14 +2,13 @@
 
 use gradiff_corpus::{Arg, DType, Literal, Method, ValueId};
 
-use crate::Choices;
 use crate::fact::{self, Fact, ROUGH, mantissa_bits};
 use crate::programs::Builder;
 
 /// Maximum number of elements of a drawn axis.
 const MAX_COUNT: usize = 20;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds equidistant numbers.
     pub(super) fn draw_linspace(&mut self) -> Option<ValueId> {
         let dtype = self.drawn_float()?;

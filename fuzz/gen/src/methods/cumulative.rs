@@ -2,7 +2,6 @@
 
 use gradiff_corpus::{Arg, Method, ReduceOp, ValueId};
 
-use crate::Choices;
 use crate::elementwise::reduced_dtype;
 use crate::fact::Fact;
 use crate::programs::Builder;
@@ -11,7 +10,7 @@ use crate::transfer;
 /// Maximum size of the axis, since the oracle defines each element by a reduction of its own.
 const MAX_SIZE: usize = 1 << 10;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a running sum, product or maximum.
     pub(super) fn draw_cumulative(&mut self, method: Method) -> Option<ValueId> {
         let policy = self.policy;

@@ -6,9 +6,9 @@ use super::floats::{is_exact, is_near, unknown};
 use crate::fact::{self, Fact, ROUGH};
 use crate::programs::Builder;
 use crate::sources::Need;
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds an elementwise function of one source.
     pub(super) fn draw_elementwise(&mut self, method: Method) -> Option<ValueId> {
         let policy = self.policy;

@@ -4,12 +4,12 @@
 use gradiff_corpus::{DType, Method, Statement, TensorType, ValueId, promote, statement_type};
 
 use crate::programs::Builder;
-use crate::{Choices, Op, shapes};
+use crate::{Op, shapes};
 
 /// Maximum number of products.
 const PRODUCTS: usize = 1 << 12;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a product of two values, the second of which is computed.
     pub(crate) fn product_of_values(&mut self) -> Option<ValueId> {
         let x = self.pick(|tensor, _| !tensor.shape.is_empty())?;

@@ -4,8 +4,8 @@ use gradiff_corpus::{DType, Literal, Operand, ValueId};
 
 use crate::fact::{Fact, Policy, ROUGH, power, round_or_wrap};
 use crate::programs::Builder;
+use crate::shapes;
 use crate::sources::{Need, Source, element, listed};
-use crate::{Choices, shapes};
 
 /// Largest error of a source, so that few elements of the result are undecided.
 const MAX_ERROR: f64 = 1.0 / 64.0;
@@ -46,7 +46,7 @@ pub(super) fn smooth(
     rounded.map_or(unknown(dtype), |found| Fact { away: 0.0, ..found })
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws a second source of floats, mostly of the dtype of the first one: an accepted value, or
     /// new data. It broadcasts with the first one.
     pub(super) fn float_partner(

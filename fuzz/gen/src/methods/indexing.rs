@@ -6,12 +6,12 @@ use super::floats::smooth;
 use crate::fact::{Fact, decided};
 use crate::programs::Builder;
 use crate::sources::Need;
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
 /// Maximum number of elements of a mask, which is sorted.
 const SELECTED: usize = 512;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds the classes of integers, some of which are out of range.
     pub(super) fn draw_one_hot(&mut self) -> Option<ValueId> {
         let (limit, max_rank) = (self.limit, self.max_rank);

@@ -5,14 +5,14 @@ use gradiff_corpus::{Arg, INDEXINGS, INTERPOLATIONS, Method, Shape, ValueId};
 use super::floats::{is_exact, is_near, smooth};
 use crate::fact::{Fact, ROUGH, round_or_wrap};
 use crate::programs::Builder;
-use crate::{Choices, shapes};
+use crate::shapes;
 
 /// Maximum number of axes that get new sizes.
 const MAX_AXES: usize = 3;
 /// Maximum number of vectors of a grid.
 const MAX_VECTORS: usize = 3;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a value with new sizes of its last axes.
     pub(super) fn draw_interpolate(&mut self) -> Option<ValueId> {
         let policy = self.policy;

@@ -5,7 +5,6 @@ use gradiff_corpus::{
 };
 
 use super::floats::{is_exact, is_near, smooth, unknown};
-use crate::Choices;
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 
@@ -13,7 +12,7 @@ use crate::programs::Builder;
 const INTEGERS: [DType; 8] =
     [DType::I32, DType::I64, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::U64];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a loss of a value whose classes are along an axis.
     pub(super) fn draw_loss_of_classes(&mut self, method: Method) -> Option<ValueId> {
         let policy = self.policy;

@@ -5,7 +5,7 @@ use gradiff_corpus::{Arg, DType, Distribution, Literal, Method, ValueId};
 use super::floats::{is_exact, is_near, smooth, unknown};
 use crate::fact::Fact;
 use crate::programs::Builder;
-use crate::{Choices, shapes};
+use crate::shapes;
 
 /// Maximum number of rows and columns: bounds of errors grow with each reflection.
 const MAX_SIZE: usize = 5;
@@ -28,7 +28,7 @@ const FACTORS: [[f64; 3]; 5] = [
     [0.0, 1.0, 1.0],
 ];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws small matrices: new ones, whose columns are mostly far from dependent, or a value.
     fn matrices(&mut self) -> Option<ValueId> {
         let policy = self.policy;

@@ -24,9 +24,9 @@ pub(crate) use floats::unknown;
 
 use gradiff_corpus::{Arg, DType, Method, Statement, TensorType, ValueId};
 
+use crate::Lane;
 use crate::fact::Fact;
 use crate::programs::Builder;
-use crate::{Choices, Lane};
 
 /// Methods whose derivatives have cases: kinks, ties, zeros, windows of several blocks.
 const KINKED: [Method; 21] = [
@@ -53,7 +53,7 @@ const KINKED: [Method; 21] = [
     Method::ScatterReduce,
 ];
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a method, and new sources where it needs some. Returns `None` if nothing fits.
     pub(crate) fn method(&mut self) -> Option<ValueId> {
         let method = match self.lane {

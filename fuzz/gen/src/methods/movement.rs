@@ -4,12 +4,12 @@ use gradiff_corpus::{Arg, Method, TensorType, ValueId};
 
 use crate::fact::Fact;
 use crate::programs::Builder;
-use crate::{Choices, shapes};
+use crate::shapes;
 
 /// Maximum number of parts of axes that are rearranged, but for one of each axis.
 const MAX_PARTS: usize = 5;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a rotation of elements, by less or more than an axis.
     pub(super) fn draw_roll(&mut self) -> Option<ValueId> {
         let src = self.pick(|tensor, _| !tensor.shape.is_empty())?;

@@ -4,7 +4,7 @@ use gradiff_corpus::{Arg, Method, ReduceOp, ValueId};
 
 use crate::fact::{Fact, decided};
 use crate::programs::Builder;
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
 /// Sizes above this are sorted in some thirty steps, in each of which the evaluators of graphs
 /// compare all pairs of positions.
@@ -12,7 +12,7 @@ const MERGED_FROM: usize = 512;
 /// Maximum number of elements of such a sort.
 const MERGED_MAX: usize = 600;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a sort, the positions of one, or the first elements of either.
     pub(super) fn draw_sort(&mut self, method: Method) -> Option<ValueId> {
         let policy = self.policy;

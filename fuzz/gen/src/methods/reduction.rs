@@ -4,9 +4,9 @@ use gradiff_corpus::{Arg, Method, ReduceOp, ValueId};
 
 use crate::fact::Fact;
 use crate::programs::Builder;
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds the smallest element along axes.
     pub(super) fn draw_smallest(&mut self) -> Option<ValueId> {
         let policy = self.policy;

@@ -4,7 +4,7 @@ use gradiff_corpus::{Arg, DType, Fill, Index, Method, Shape, Statement, TensorTy
 
 use crate::fact::Fact;
 use crate::programs::Builder;
-use crate::{Choices, shapes};
+use crate::shapes;
 
 /// Indices of a tensor, their sources, and the shape of the elements there.
 pub(super) struct Selection {
@@ -13,7 +13,7 @@ pub(super) struct Selection {
     pub(super) shape: Shape,
 }
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds the elements at indices.
     pub(super) fn draw_get(&mut self) -> Option<ValueId> {
         let src = self.pick(|_, _| true)?;

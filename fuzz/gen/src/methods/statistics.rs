@@ -5,12 +5,12 @@ use gradiff_corpus::{Arg, DType, Literal, Method, ValueId};
 use super::floats::{INFINITIES, is_exact, is_near, smooth, unknown};
 use crate::fact::{Fact, Policy};
 use crate::programs::Builder;
-use crate::{Choices, shapes};
+use crate::shapes;
 
 /// Maximum size of an axis along which powers are added up to each position.
 const MAX_RUNNING: usize = 1 << 8;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Draws a source of floats of at least one axis, if it must have some.
     fn float_source(&mut self, needs_axis: bool) -> Option<ValueId> {
         let policy = self.policy;

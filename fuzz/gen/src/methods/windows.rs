@@ -9,7 +9,7 @@ use super::floats::{is_exact, is_near};
 use crate::elementwise::reduced_dtype;
 use crate::fact::{self, Fact, Policy};
 use crate::programs::Builder;
-use crate::{Choices, shapes, transfer};
+use crate::{shapes, transfer};
 
 /// Number of attempts at arguments that fit.
 const TRIES: usize = 8;
@@ -23,7 +23,7 @@ const WIDE: usize = 1 << 12;
 /// Maximum number of products of a wide convolution.
 const WIDE_PRODUCTS: usize = 1 << 15;
 
-impl<C: Choices> Builder<'_, C> {
+impl Builder<'_> {
     /// Adds a matrix product of an existing value and a new one.
     pub(super) fn draw_matmul(&mut self, method: Method) -> Option<ValueId> {
         let x = self.pick(|tensor, _| !tensor.shape.is_empty())?;
