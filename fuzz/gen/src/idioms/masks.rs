@@ -79,8 +79,8 @@ impl Builder<'_> {
         self.reshaped(sums, vec![rows, width])
     }
 
-    /// Adds, for each label, the sum or the maximum of the elements that have it: engines store them
-    /// one by one at their labels.
+    /// Adds, for each label, the sum or the maximum of the elements that have it. Engines store
+    /// these one by one, at their labels.
     pub(super) fn labelled(&mut self) -> Option<ValueId> {
         let dtype = self.dtype();
         if dtype == DType::Bool {
