@@ -38,6 +38,9 @@ pub struct Thresholds {
     pub group_reduce_elements: i64,
     /// Iterations of output loops that must be left for threads when each thread runs several.
     pub group_iterations_left: i64,
+    /// Fewest threads of a group whose results are reduced in two steps: a thread reads 16 instead
+    /// of 64 of them, and waits once more.
+    pub twice_reduced_threads: i64,
     /// Cost, in additions, from which on a value that two loops compute is cached in an array.
     /// Computing it again is cheaper below, as caching takes a store, a load and their latency.
     pub cache_min_additions: i64,
@@ -71,6 +74,7 @@ impl Thresholds {
         shared_row_elements: 1 << 14,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
+        twice_reduced_threads: 64,
         cache_min_additions: 12,
         cache_row_bytes: 16 << 10,
         cache_total_bytes: 64 << 10,
@@ -94,6 +98,7 @@ impl Thresholds {
         shared_row_elements: 64,
         group_reduce_elements: 16,
         group_iterations_left: 8,
+        twice_reduced_threads: 4,
         cache_min_additions: 1,
         cache_row_bytes: 64,
         cache_total_bytes: 128,

@@ -135,7 +135,7 @@ impl Path<'_> {
         let from = self.dtypes[0];
         let sign = if random.one_in(2) { -1.0 } else { 1.0 };
         if !to.is_float() {
-            let bits = ENDS[random.below(ENDS.len() as u32) as usize];
+            let bits = end(random, to);
             let end = power(bits as i32);
             let ulp = power((bits as i32 - mantissa_bits(from)).max(-3));
             let offset = [0.0, -ulp, 2.0 * ulp, -0.5, 0.5, -1.0][random.below(6) as usize];
@@ -172,8 +172,7 @@ impl Path<'_> {
         let near = [0, 1, -1, 2][random.below(4) as usize];
         let kept = mantissa_bits(to) as u32;
         if !to.is_float() || width <= kept + 1 || random.one_in(4) {
-            let bits = ENDS[random.below(ENDS.len() as u32) as usize].min(width);
-            let end = 1_i128 << bits;
+            let end = 1_i128 << end(random, to).min(width);
             return self.int(sign * end + near);
         }
         // Half of the numbers are as large as the dtype allows, where floats lose the most bits.
@@ -196,6 +195,15 @@ impl Path<'_> {
         };
         let offset = if random.one_in(2) { offset } else { -offset };
         self.int(sign * ((number << shift) + offset))
+    }
+}
+
+/// Draws an end of numbers, as an exponent of two: that of the type, if it is one of integers, or
+/// any.
+fn end(random: &mut dyn Choices, to: DType) -> u32 {
+    match random.below(2) {
+        0 if to.is_int() => 8 * to.size_bytes() as u32 - u32::from(to.is_signed()),
+        _ => ENDS[random.below(ENDS.len() as u32) as usize],
     }
 }
 

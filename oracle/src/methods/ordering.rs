@@ -217,7 +217,8 @@ fn ordered(
         Err(Reason::Straddle) if is_positions => {
             certain_positions(x.dtype, line, descending, count)
         }
-        Err(Reason::Straddle) => ordered_bounds(line, descending, count),
+        // Integers have no bounds: one that follows from an undecided comparison may be any.
+        Err(Reason::Straddle) if x.dtype.is_float() => ordered_bounds(line, descending, count),
         Err(reason) => Err(reason),
         Ok(positions) => {
             let cell = |at: &usize| if is_positions { Cell::Int(*at as u64) } else { line[*at] };

@@ -3,7 +3,7 @@
 //! If no grid within the limits has as many iterations as the loops, it gets a few more, which
 //! compute elements again and do not store them.
 
-use gradiff_graph::target::Groups;
+use gradiff_graph::target::{Groups, Thresholds};
 use gradiff_graph::{AxisKind, DType, Op, UOp};
 
 use super::loop_info::Loop;
@@ -14,7 +14,7 @@ use crate::nodes::{cast, gated_address, map_nodes, range};
 
 /// Makes the ranges of the kind `Global` fit the grid; if that is impossible, or would take more
 /// ranges than a kernel may have, they become plain loops.
-pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
+pub(super) fn limit(root: &UOp, groups: Groups, thresholds: &Thresholds) -> Result<UOp, Error> {
     let loops = loops(root)?;
     let mut globals: Vec<&Loop> =
         loops.list.iter().filter(|info| info.axis.kind == AxisKind::Global).collect();
@@ -28,7 +28,8 @@ pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
         return Ok(root.clone());
     }
     let has_room = |dims: &Vec<i64>| {
-        dims.len() <= globals.len() || loops.check_loop_count(dims.len() - globals.len()).is_ok()
+        let added = dims.len().saturating_sub(globals.len());
+        added == 0 || loops.check_loop_count(added, thresholds).is_ok()
     };
     let dims = dims_of(&sizes, &fits).or_else(|| rounded_dims(&sizes, groups.counts));
     let Some(dims) = dims.filter(|dims| has_room(dims) && !sizes.contains(&0)) else {
@@ -125,7 +126,7 @@ mod tests {
         let store = UOp::new(Op::Store, DType::Void, [address, next], Arg::None);
         let root = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
         let groups = Groups { threads: 1, sizes: [1; 3], counts, local_bytes: 0, element_bytes: 1 };
-        let root = limit(&root, groups).expect("a kernel");
+        let root = limit(&root, groups, &Thresholds::USUAL).expect("a kernel");
         let linear = linearize(&root, "test".to_owned()).expect("a kernel");
         let full = |value| vec![Some(Constant::int(DType::I32, value)); size_elements as usize];
         let mut memories = vec![full(0)];

@@ -11,7 +11,6 @@ use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Sources, UOp};
 use super::loop_info::Loop;
 use super::loops::{Loops, loops as loops_of};
 use super::replace::{Replacement, replace};
-use super::tuning::TWICE_DIVIDED_MIN;
 use crate::Error;
 use crate::context::Context;
 use crate::free::Free;
@@ -29,7 +28,8 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
     }
     let rows = broadcast_loops(root, &loops)?;
     let has_group = loops.has(AxisKind::Group);
-    let root = if has_group { reduce_in_local_memory(root, &loops)? } else { root.clone() };
+    let least = ctx.target.thresholds.twice_reduced_threads;
+    let root = if has_group { reduce_in_local_memory(root, &loops, least)? } else { root.clone() };
     let has_warp = loops.has(AxisKind::Warp);
     let innermost = if has_warp { loops_of(&root)?.next_number() } else { 0 };
     let is_launched = |info: &Loop| info.is_in_each_store && !info.is_reduced && !info.is_ordered;
@@ -45,7 +45,7 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
         _ => None,
     };
     let root = replace(&root, &loops.list.iter().filter_map(launched).collect::<Vec<_>>())?;
-    super::grid::limit(&root, groups)
+    super::grid::limit(&root, groups, &ctx.target.thresholds)
 }
 
 /// Returns the output loops (bits) along which the threads of a reduction store what its result is
@@ -64,8 +64,13 @@ fn broadcast_loops(root: &UOp, loops: &Loops) -> Result<u64, Error> {
     Ok(loops.list.iter().filter(is_output).fold(0, |bits, info| bits | info.bit))
 }
 
-/// Makes the reductions over ranges of groups use local memory.
-fn reduce_in_local_memory(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
+/// Makes the reductions over ranges of groups use local memory, in two steps from so many threads
+/// on.
+fn reduce_in_local_memory(
+    root: &UOp,
+    loops: &Loops,
+    twice_reduced_threads: i64,
+) -> Result<UOp, Error> {
     let free = Free::of(root)?;
     let is_thread =
         |info: &&Loop| matches!(info.axis.kind, AxisKind::Local | AxisKind::Group | AxisKind::Warp);
@@ -74,7 +79,8 @@ fn reduce_in_local_memory(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
     let upcast = |info: &&Loop| info.axis.kind == AxisKind::Upcast && info.is_output;
     let upcast: Vec<&Loop> = loops.list.iter().filter(upcast).collect();
     let arrays = root.toposort().iter().filter(|node| node.op() == Op::DefineLocal).count();
-    let mut reducer = GroupReducer { next_number: loops.next_number(), arrays };
+    let next_number = loops.next_number();
+    let mut reducer = GroupReducer { next_number, arrays, twice_reduced_threads };
     let groups: Vec<&Loop> =
         threads.iter().copied().filter(|info| info.axis.kind == AxisKind::Group).collect();
     let order = root.toposort();
@@ -113,6 +119,7 @@ struct GroupReducer {
     next_number: i64,
     /// The number of local arrays so far.
     arrays: usize,
+    twice_reduced_threads: i64,
 }
 
 impl GroupReducer {
@@ -136,7 +143,7 @@ impl GroupReducer {
             found.map_or(info.range.clone(), |(_, counter)| counter.clone())
         };
         let mut partial = partial;
-        if let Some((info, inner)) = divided_twice(over) {
+        if let Some((info, inner)) = self.divided_twice(over) {
             let counter = self.range(info, info.size / inner);
             let int = |value| UOp::int(info.range.dtype(), value);
             let rest = UOp::binary(Op::FloorMod, info.range.clone(), int(inner));
@@ -146,10 +153,8 @@ impl GroupReducer {
             partial =
                 reduce(self.exchange(partial, dims, &|info| at(&first_step, info)), vec![counter]);
         }
-        let size = |info: &Loop| match divided_twice(over) {
-            Some((_, inner)) => inner,
-            None => info.size,
-        };
+        let divided = self.divided_twice(over);
+        let size = |info: &Loop| divided.map_or(info.size, |(_, inner)| inner);
         let threads: Vec<(UOp, UOp)> =
             over.iter().map(|info| (info.range.clone(), self.range(info, size(info)))).collect();
         let load = self.exchange(partial, dims, &|info| at(&threads, info));
@@ -183,13 +188,14 @@ impl GroupReducer {
         let barrier = UOp::new(Op::Barrier, DType::Void, [store], Arg::None);
         UOp::new(Op::Load, dtype, [address(thread), barrier], Arg::None)
     }
-}
 
-/// Returns the loop of threads whose partial results are reduced in two steps, and the threads that
-/// have the results of the first one: a thread reads the square root of their number twice. `None`
-/// if there are few threads or several loops of them.
-fn divided_twice<'a>(over: &[&'a Loop]) -> Option<(&'a Loop, i64)> {
-    let [info] = over else { return None };
-    let inner = 1 << (info.size.checked_ilog2()? / 2);
-    (TWICE_DIVIDED_MIN <= info.size && info.size % inner == 0).then_some((*info, inner))
+    /// Returns the loop of threads whose partial results are reduced in two steps, and the threads
+    /// that have the results of the first one: a thread reads the square root of their number
+    /// twice. `None` if there are few threads or several loops of them.
+    fn divided_twice<'a>(&self, over: &[&'a Loop]) -> Option<(&'a Loop, i64)> {
+        let [info] = over else { return None };
+        let inner = 1 << (info.size.checked_ilog2()? / 2);
+        let is_divided = self.twice_reduced_threads <= info.size && info.size % inner == 0;
+        is_divided.then_some((*info, inner))
+    }
 }

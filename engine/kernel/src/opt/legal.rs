@@ -88,14 +88,14 @@ fn check_cut(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Resu
         ensure(uops <= UOPS_MAX, || {
             format!("{uops} uops in its reductions, at most {UOPS_MAX} can be copied")
         })?;
-        return loops.check_loop_count(1);
+        return loops.check_loop_count(1, &setting.target.thresholds);
     }
     ensure(!loops.is_in_place, || "the kernel loads from an array that it stores to".to_owned())?;
     ensure(loops.cache_bytes == 0, || "the kernel caches rows".to_owned())?;
     ensure(loops.stores < STORES_MAX, || {
         format!("the kernel has {} stores, at most {STORES_MAX} are possible", loops.stores)
     })?;
-    loops.check_loop_count(1)
+    loops.check_loop_count(1, &setting.target.thresholds)
 }
 
 fn check_padding(info: &Loop, amount: i64) -> Result<(), String> {
@@ -146,9 +146,10 @@ fn check_split(loops: &Loops, info: &Loop, opt: Opt, setting: Setting<'_>) -> Re
     ensure(is_allowed, || format!("{} takes {kinds}", opt.op.name()))?;
     ensure(!info.is_ordered, || "its iterations update the same elements".to_owned())?;
     let is_group = matches!(opt.op, OptOp::Group | OptOp::GroupTop);
-    let loops_of_each = array_count(amount) as usize;
+    let loops_of_each = array_count(amount, &setting.target.thresholds) as usize;
     let over_threads = if is_group { loops_of_each * info.reductions.len() } else { 0 };
-    loops.check_loop_count(usize::from(amount < size) + over_threads)?;
+    loops
+        .check_loop_count(usize::from(amount < size) + over_threads, &setting.target.thresholds)?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
         let uops = loops.unrolled_uops(info, amount);
         ensure(uops <= UOPS_MAX, || {

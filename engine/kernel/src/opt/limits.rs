@@ -91,8 +91,10 @@ pub(super) fn fits(
     let group_amount = if kind == AxisKind::Group { amount } else { 1 };
     let group = loops.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
     let group = group.map(|info| info.size).chain([group_amount]).max().unwrap_or(1);
-    let bytes =
-        count * upcast * array_count(group) * arrays.values().map(element_bytes).sum::<i64>();
+    let bytes = count
+        * upcast
+        * array_count(group, &setting.target.thresholds)
+        * arrays.values().map(element_bytes).sum::<i64>();
     if groups.local_bytes < bytes {
         let limit = groups.local_bytes;
         return Err(format!("{bytes} bytes of local memory, at most {limit} are possible"));

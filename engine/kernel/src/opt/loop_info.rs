@@ -1,10 +1,10 @@
 //! A loop of a kernel: its range, and what runs in it.
 
+use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use super::tuning::TWICE_DIVIDED_MIN;
 use crate::Error;
 use crate::cached_rows::row_ranges;
 use crate::error::malformed;
@@ -50,9 +50,9 @@ impl Loop {
     }
 }
 
-/// Returns the local arrays in which the partial results of a reduction are exchanged.
-pub(super) fn array_count(threads: i64) -> i64 {
-    if TWICE_DIVIDED_MIN <= threads { 2 } else { 1 }
+/// Returns the local arrays in which so many threads exchange the partial results of a reduction.
+pub(super) fn array_count(threads: i64, thresholds: &Thresholds) -> i64 {
+    if thresholds.twice_reduced_threads <= threads { 2 } else { 1 }
 }
 
 /// Returns the loops of a lowered kernel in the order of [`Loops::list`](super::Loops::list).

@@ -1,5 +1,6 @@
 //! The loops of a kernel, with the facts on which the legality of opts depends.
 
+use gradiff_graph::target::Thresholds;
 use gradiff_graph::{AxisKind, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -135,9 +136,14 @@ impl Loops {
 
     /// Checks that the kernel may have `added` more loops, besides those over the threads of groups
     /// that pass `groups` adds: one or two for each reduction that is divided.
-    pub(super) fn check_loop_count(&self, added: usize) -> Result<(), String> {
+    pub(super) fn check_loop_count(
+        &self,
+        added: usize,
+        thresholds: &Thresholds,
+    ) -> Result<(), String> {
         let divided = self.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
-        let of_loop = |info: &Loop| array_count(info.size) as usize * info.reductions.len();
+        let of_loop =
+            |info: &Loop| array_count(info.size, thresholds) as usize * info.reductions.len();
         let over_threads: usize = divided.map(of_loop).sum();
         match self.list.len() + over_threads + added {
             count if count <= MAX_RANGES => Ok(()),

@@ -74,7 +74,7 @@ fn plan(
         info.is_output || info.is_nested || reduction.toposort().iter().any(is_inside),
         "stage takes a loop that is only reduced, of a reduction that is not in another one",
     )?;
-    loops.check_loop_count(1 + 2 * STAGED_MAX)?;
+    loops.check_loop_count(1 + 2 * STAGED_MAX, &setting.target.thresholds)?;
     let text = |error: Error| error.to_string();
     let inner = range(amount, info.range.dtype(), AxisKind::Loop, loops.next_number());
     let blocked = replace(reduction, &[split(info, &inner, amount, false)]).map_err(text)?;

@@ -81,7 +81,7 @@ pub(super) fn check<'a>(
         return Err(format!("the kernel already has a loop of kind {kind:?}"));
     }
     at_most(UPCAST_MAX, loops.count(AxisKind::Upcast), core.elements(2) as i64)?;
-    loops.check_loop_count(1 + core.layouts[2].elements.len())?;
+    loops.check_loop_count(1 + core.layouts[2].elements.len(), &setting.target.thresholds)?;
     fits(loops, info, core.threads, AxisKind::Warp, setting)?;
     Ok((core, matmul))
 }

@@ -58,9 +58,6 @@ pub(crate) const PADDED_MIN: i64 = 64;
 /// Longest one that fills a group by itself instead: rows of 3 x 341 elements of bf16 take 32 us
 /// instead of 75 on an H100.
 pub(crate) const WHOLE_MAX: i64 = 512;
-/// Fewest threads of a reduction whose results are reduced in two steps: a thread reads 16 instead
-/// of 64 of them, and waits once more.
-pub(crate) const TWICE_DIVIDED_MIN: i64 = 64;
 /// Output loops up to this size that gates depend on are upcast, so that the gates are known.
 pub(crate) const GATED_MAX: i64 = 7;
 /// Number of upcast values of a thread from which on no more loops are upcast: more loads would be

@@ -7,10 +7,11 @@ use super::statements::scalar_literal;
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 
-/// Numbers of classes: powers of two and their neighbours.
-const CLASSES: [usize; 12] = [4, 2, 8, 1, 16, 3, 7, 9, 5, 32, 15, 17];
-/// Numbers of labels: about the length of a vector, some of these, and more than an `i8` counts.
-const LABELS: [usize; 12] = [4, 17, 2, 33, 8, 3, 65, 16, 5, 130, 9, 64];
+/// Numbers of classes: powers of two and their neighbours, and as many as an `i8` or a `u8` names.
+const CLASSES: [usize; 14] = [4, 2, 8, 1, 16, 3, 7, 9, 5, 32, 15, 17, 128, 256];
+/// Numbers of labels: about the length of a vector, some of these, and about as many as an `i8` or
+/// a `u8` names.
+const LABELS: [usize; 14] = [4, 17, 2, 33, 8, 3, 65, 16, 5, 130, 9, 64, 128, 256];
 
 impl Builder<'_> {
     fn class_count(&mut self) -> usize {

@@ -135,7 +135,9 @@ impl Builder<'_> {
     pub(super) fn indices(&mut self, shape: &[usize], bound: usize) -> Option<ValueId> {
         let dtype = self.integer()?;
         let count = shapes::count(shape);
-        if count <= 32 && bound <= 120 {
+        let largest = fact::range(dtype).1 as usize;
+        if count <= 32 {
+            let bound = bound.min(largest);
             let bound_drawn = bound as u32 + u32::from(self.choices.one_in(4));
             let bits = (0..count).map(|_| self.choices.below(bound_drawn) as u64).collect();
             let fact = Fact { raw: true, ..Fact::exact(0.0, bound as f64, 0) };

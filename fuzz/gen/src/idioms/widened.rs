@@ -2,10 +2,12 @@
 //! ends of the narrow dtype, so that the results need the wide one. Also integers near the end of
 //! those that a float represents exactly.
 
-use gradiff_corpus::{BinaryOp::*, DType, Distribution, ReduceOp, ValueId};
+use gradiff_corpus::{
+    BinaryOp::*, DType, Distribution, Literal, Operand, ReduceOp, Statement, ValueId,
+};
 
 use crate::edges;
-use crate::fact;
+use crate::fact::{self, Fact};
 use crate::programs::Builder;
 
 /// Pairs of a narrow and a wide dtype.
@@ -68,7 +70,7 @@ impl Builder<'_> {
     }
 
     /// Adds integers of a known range, about as large as those that a float represents exactly,
-    /// converts them to it, and mostly back.
+    /// converts them to it, and mostly back. As exponents, their parity decides a sign.
     pub(super) fn bounded(&mut self) -> Option<ValueId> {
         let float = self.choices.pick(&[DType::F32, DType::F16, DType::BF16]);
         let dtype = self.choices.pick(&[DType::I32, DType::I64, DType::U32, DType::U64]);
@@ -90,8 +92,14 @@ impl Builder<'_> {
         };
         self.assume_range(x, 0.0, limit - 1.0);
         let converted = self.cast_to(x, float)?;
-        match self.choices.below(5) {
+        match self.choices.below(6) {
             0 | 1 => self.cast_to(converted, dtype),
+            5 => {
+                let base = Operand::Literal(Literal::Float(-1.0));
+                let srcs = [base, Operand::Value(converted)];
+                let signs = Fact::exact(-1.0, 1.0, 0);
+                self.add(Statement::Binary { op: Pow, srcs }, signs)
+            }
             2 => self.binary_with(CmpLt, converted, limit / 2.0 + 1.0),
             3 => self.cast_to(converted, DType::F64),
             _ => Some(converted),
