@@ -3,7 +3,7 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_10};
 
-use gradiff_graph::{Arg, UOp};
+use gradiff_graph::{Arg, DType, UOp};
 
 use super::buffered::buffered;
 use super::shares::{divided, shared};
@@ -133,7 +133,7 @@ fn gated(x: &Tensor, argument: &Tensor, slope: &Tensor) -> Result<Tensor, Error>
 }
 
 /// The rows.
-const ROWS: [Row; 50] = {
+const ROWS: [Row; 51] = {
     use Row::{Call, List, Unary};
     [
         Unary("abs", |x, _| x.sign()),
@@ -142,16 +142,25 @@ const ROWS: [Row; 50] = {
         Unary("log10", |x, _| x.mul(LN_10)?.recip()),
         Unary("rsqrt", |x, y| y.div(x)?.mul(-0.5)),
         Unary("sigmoid", |_, y| y.mul(&y.neg()?.add(1)?)),
+        // A sigmoid in a derivative: its own is accurate where it is near 1.
+        Unary("logistic", |x, y| y.mul(&x.neg()?.logistic()?)),
         Unary("cos", |x, _| x.sin()?.neg()),
         Unary("tan", |_, y| y.mul(y)?.add(1)),
         Unary("sinh", |x, _| x.cosh()),
         Unary("cosh", |x, _| x.sinh()),
         Unary("tanh", |_, y| y.mul(y)?.neg()?.add(1)),
         Unary("asinh", |x, _| {
-            // 1 / sqrt(x^2 + 1), without a square that overflows.
-            let size = x.abs()?.maximum(1)?;
-            let (part, rest) = (x.abs()?.minimum(1)?, size.recip()?);
-            size.mul(&part.mul(&part)?.add(&rest.mul(&rest)?)?.sqrt()?)?.recip()
+            // 1 / sqrt(x^2 + 1), or 1 / |x| where the square could overflow. The derivatives of
+            // what is not chosen are finite, and at 0 there is no |x|, which has a kink there.
+            let limit = match x.dtype() {
+                DType::F16 => 128.0,
+                DType::F64 => 500_f64.exp2(),
+                _ => 60_f64.exp2(),
+            };
+            let is_far = x.abs()?.cmplt(limit)?.not()?;
+            let near = is_far.where_(0, x)?;
+            let far = is_far.where_(x, 1)?.abs()?.recip()?;
+            is_far.where_(&far, &near.mul(&near)?.add(1)?.sqrt()?.recip()?)
         }),
         Unary("acosh", |x, _| x.sub(1)?.sqrt()?.mul(&x.add(1)?.sqrt()?)?.recip()),
         Unary("atanh", |x, _| x.neg()?.add(1)?.mul(&x.add(1)?)?.recip()),

@@ -267,7 +267,7 @@ impl Tensor {
     pub(crate) fn logistic(&self) -> Result<Tensor, Error> {
         let power = self.abs()?.neg()?.exp()?;
         let value = self.cmplt(0)?.where_(&power, 1)?.div(&power.add(1)?)?;
-        Ok(value.as_unary_function("sigmoid", self))
+        Ok(value.as_unary_function("logistic", self))
     }
 
     /// `log(1 + e^x)` of f32 or f64.
