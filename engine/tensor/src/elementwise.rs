@@ -247,7 +247,8 @@ impl Tensor {
         Ok(Tensor::from_valid(cast_node(self.uop(), dtype)))
     }
 
-    /// Reinterprets the bits of the elements as another dtype of the same size.
+    /// Reinterprets the bits of the elements as another dtype of the same size, without a
+    /// derivative; as the same dtype they are the tensor itself, which has one.
     /// # Errors
     /// If the sizes differ or one of the dtypes is bool.
     pub fn bitcast(&self, dtype: DType) -> Result<Tensor, Error> {

@@ -152,8 +152,12 @@ impl<'a> Elements<'a> {
             Statement::Input { .. }
             | Statement::Const { .. }
             | Statement::Arange { .. }
-            | Statement::Bitcast { .. }
             | Statement::Detach { .. } => return Ok(None),
+            Statement::Bitcast { src, .. } => match get(self.values, *src)?.dtype == value.dtype {
+                // The tensor itself.
+                true => self.ids(*src)?.to_vec(),
+                false => return Ok(None),
+            },
             Statement::Cast { src, .. } => {
                 let from = get(self.values, *src)?.dtype;
                 if !from.is_float() {
