@@ -266,6 +266,16 @@ fn binary_type(
     if !is_allowed {
         return Err(wrong_dtype(op.name(), dtype, allowed));
     }
+    // A quotient of integers is one of f32, not of the f16 that u64 and a signed type promote to.
+    let integers = |src: &Operand| match src {
+        Operand::Value(value) => {
+            value_type(*value, types).ok().map(|x| x.dtype).filter(|x| x.is_int())
+        }
+        Operand::Literal(_) => None,
+    };
+    if let (Div, [Some(x), Some(_)]) = (op, [&srcs[0], &srcs[1]].map(integers)) {
+        return Err(wrong_dtype(op.name(), x, allowed));
+    }
     let dtype = if op.is_comparison() { DType::Bool } else { dtype };
     Ok(TensorType { dtype, shape: broadcast_all(op.name(), srcs, types)? })
 }

@@ -29,6 +29,14 @@ fn promotion_is_the_measured_table() {
     }
 }
 
+/// The engine divides integers in f32, whatever they promote to.
+#[test]
+fn a_quotient_of_integers_is_refused_also_where_they_promote_to_a_float() {
+    let text = "a = input i16[2] iota\nb = input u64[2] iota\nc = div a b\noutput c\n";
+    assert!(error(text).to_string().contains("div of i16: it takes a float dtype"));
+    assert!(parse(&text.replace("div", "add")).is_ok());
+}
+
 fn error(text: &str) -> ParseError {
     parse(text).expect_err(text)
 }
