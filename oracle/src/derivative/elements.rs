@@ -440,18 +440,28 @@ impl<'a> Elements<'a> {
             labels.groups(method, Call { srcs: &sources, args, sums: self.scheme.sums })?;
         let cells = wide_cells(value, value.dtype);
         let mut unknown = None;
-        let is_convolution = matches!(method, Method::Conv2d | Method::ConvTranspose2d);
-        let weights = if is_convolution { &sources[1].cells[..] } else { &[] };
+        // Zeros may be multiplied by all elements of a source, for the elements of the other one that
+        // are in no sum as well: the gradient of an image is a transposed convolution, and what a
+        // transposed convolution cuts off has gradient 0.
         let is_number =
             |label: &Cell| labels.element(*label).is_ok_and(|id| self.scalars.check(id).is_ok());
-        let are_numbers = weights.iter().all(is_number);
-        // The gradient of an image is a transposed convolution, in which zeros are multiplied by
-        // all weights.
-        let lost = (!are_numbers).then(|| self.scalars.constant(f64::INFINITY));
+        let others: &[(usize, usize)] = match method {
+            Method::Conv2d => &[(0, 1)],
+            Method::ConvTranspose2d => &[(0, 1), (1, 0)],
+            _ => &[],
+        };
+        let others =
+            others.iter().filter(|(_, other)| !sources[*other].cells.iter().all(is_number));
+        let lost: Vec<usize> = others.map(|(source, _)| *source).collect();
+        let unused = lost.iter().flat_map(|source| labels.unused(&sources, *source, &groups));
+        let unused: Vec<Id> = unused.collect();
+        let infinity = self.scalars.constant(f64::INFINITY);
         let element = |(group, cell)| match group {
             Ok(Group { mut pairs, count }) => {
-                let images: Vec<Id> = pairs.iter().map(|(image, _)| *image).collect();
-                pairs.extend(lost.iter().flat_map(|lost| images.iter().map(|id| (*id, *lost))));
+                let factor = |pair: &(Id, Id), source: usize| [pair.0, pair.1][source];
+                let used = pairs.iter().flat_map(|pair| lost.iter().map(|n| factor(pair, *n)));
+                let elements: Vec<Id> = used.chain(unused.iter().copied()).collect();
+                pairs.extend(elements.into_iter().map(|id| (id, infinity)));
                 self.element(rule, cell, &Group { pairs, count })
             }
             Err(reason) => *unknown.get_or_insert_with(|| self.unknown(reason, labels.elements())),

@@ -2,6 +2,7 @@
 //! tells which elements each element of its result is made of.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 
 use gradiff_corpus::{DType, Method};
 
@@ -55,6 +56,19 @@ impl Labels {
     /// Returns the element of a label that is data.
     fn known(&self, label: Cell) -> Id {
         self.element(label).expect("labels that are data are specified")
+    }
+
+    /// Returns the labelled elements of a source, by its number, that are in no group.
+    pub(super) fn unused(
+        &self,
+        sources: &[&Value],
+        number: usize,
+        groups: &[Result<Group, Reason>],
+    ) -> Vec<Id> {
+        let pairs = groups.iter().flatten().flat_map(|group| &group.pairs);
+        let used: HashSet<Id> = pairs.map(|(a, b)| [*a, *b][number]).collect();
+        let elements = sources[number].cells.iter().map(|label| self.known(*label));
+        elements.filter(|element| !used.contains(element)).collect()
     }
 
     /// Returns for each element of a method's result the group that it is made of. The data among

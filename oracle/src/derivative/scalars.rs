@@ -15,7 +15,7 @@ const SOURCES_MAX: usize = 3;
 const CONSTANT_ERROR: f64 = f64::EPSILON / 2.0;
 
 /// The number of a scalar. The sources of a scalar have lower numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Id(u32);
 
 impl Id {
