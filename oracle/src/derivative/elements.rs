@@ -440,19 +440,17 @@ impl<'a> Elements<'a> {
             labels.groups(method, Call { srcs: &sources, args, sums: self.scheme.sums })?;
         let cells = wide_cells(value, value.dtype);
         let mut unknown = None;
-        // Zeros may be multiplied by all elements of a source, for the elements of the other one that
-        // are in no sum as well: the gradient of an image is a transposed convolution, and what a
-        // transposed convolution cuts off has gradient 0.
+        // The gradient of an image is a transposed convolution, in which zeros may be multiplied by
+        // all weights; what a transposed convolution cuts off has gradient 0, which may be
+        // multiplied by all elements of both sources. So it is for elements that are in no sum.
         let is_number =
             |label: &Cell| labels.element(*label).is_ok_and(|id| self.scalars.check(id).is_ok());
-        let others: &[(usize, usize)] = match method {
-            Method::Conv2d => &[(0, 1)],
-            Method::ConvTranspose2d => &[(0, 1), (1, 0)],
+        let are_numbers = |source: usize| sources[source].cells.iter().all(is_number);
+        let lost: &[usize] = match method {
+            Method::Conv2d if !are_numbers(1) => &[0],
+            Method::ConvTranspose2d if !are_numbers(0) || !are_numbers(1) => &[0, 1],
             _ => &[],
         };
-        let others =
-            others.iter().filter(|(_, other)| !sources[*other].cells.iter().all(is_number));
-        let lost: Vec<usize> = others.map(|(source, _)| *source).collect();
         let unused = lost.iter().flat_map(|source| labels.unused(&sources, *source, &groups));
         let unused: Vec<Id> = unused.collect();
         let infinity = self.scalars.constant(f64::INFINITY);

@@ -19,7 +19,8 @@ pub(super) struct Labels {
 }
 
 /// The terms of an element of a result: pairs of factors, or of an element and `Id::ONE`. Zeros
-/// are left out, but are among the `count` terms.
+/// that pad a window of pooling are left out, but may be among the `count` terms; those of a
+/// convolution are factors, with which a gradient is multiplied.
 #[derive(Clone)]
 pub(super) struct Group {
     pub(super) pairs: Vec<(Id, Id)>,
@@ -90,9 +91,7 @@ impl Labels {
         };
         let paired = |_: DType, pairs: &[(Cell, Cell)]| {
             let known = |(a, b): &(Cell, Cell)| (self.known(*a), self.known(*b));
-            // A factor that the definition adds is a zero, which makes no term.
-            let is_term = |pair: &(Id, Id)| pair.0 != Id::ZERO;
-            record(&mut pairs.iter().map(known).filter(is_term), pairs.len())
+            record(&mut pairs.iter().map(known), pairs.len())
         };
         let cells = match method {
             Method::Min | Method::Mean => {

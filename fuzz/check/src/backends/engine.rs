@@ -174,7 +174,7 @@ const fn uops(
 pub(crate) const UOPS: &str = "uops";
 
 /// Number of rows on it.
-const UOPS_COUNT: u64 = 14;
+const UOPS_COUNT: u64 = 13;
 
 /// A row that runs the text of a language here, for which this machine has no device.
 const fn text(
@@ -237,8 +237,13 @@ pub const BACKENDS: &[BackendRow] = &[
     },
     BackendRow {
         mode: Mode::Strict,
-        turn: Turn::new(4, 2),
+        turn: Turn::new(8, 2),
         ..row("interp/strict", "interp", "only rules that keep every bit")
+    },
+    BackendRow {
+        mode: Mode::Strict,
+        turn: Turn::new(8, 6),
+        ..drawn("interp/strict-groups", "interp", Some("groups"), "the same in groups, drawn")
     },
     BackendRow {
         mode: Mode::Fast,
@@ -321,10 +326,6 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow {
         mode: Mode::Strict,
         ..uops(11, "uops/strict", "cpu", Opts::Drawn(5), "strict mode where FMA is fast")
-    },
-    BackendRow {
-        mode: Mode::Strict,
-        ..uops(13, "uops/strict-groups", "cuda", Opts::Drawn(5), "strict mode with tensor cores")
     },
     text(Turn::new(8, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
     text(Turn::new(8, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),

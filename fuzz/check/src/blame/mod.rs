@@ -16,12 +16,13 @@ use gradiff::graph::verify::verify_kernel;
 use gradiff::graph::{Arg, BoundedLinear, Linear, Op};
 use gradiff::kernel::passes::{Context, GraphPass, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::render::LANGUAGES;
-use gradiff::rewrite::Trace;
+use gradiff::rewrite::{Mode, Trace};
 use gradiff::view::ShapeTracker;
 use gradiff_corpus::Program;
 use gradiff_oracle::Expected;
 use gradiff_rules::witness::Hint;
 
+use crate::judge::strict;
 use crate::models::stages::{self, Configuration, Level};
 use culprit::Culprit;
 
@@ -223,6 +224,10 @@ fn in_kernels(
             // A device may refuse what the evaluator takes.
             if number == LINEAR_PASSES.len() {
                 verify_kernel(kernel).map_err(|error| error.to_string())?;
+            }
+            // In strict mode a product must be rounded even if its sum is right.
+            if configuration.kernel.rewrite.mode == Mode::Strict {
+                strict::check(ast, kernel)?;
             }
             gradiff_eval::linear::run(kernel, memories)
         };

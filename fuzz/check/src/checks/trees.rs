@@ -712,7 +712,7 @@ mod tests {
 
     #[test]
     fn drawn_trees_agree_with_a_naive_evaluation() {
-        check_trees(0, 600).unwrap_or_else(|problem| panic!("{problem}"));
+        check_trees(0, 300).unwrap_or_else(|problem| panic!("{problem}"));
     }
 
     #[test]

@@ -133,7 +133,12 @@ impl Builder<'_> {
 
     /// Adds integers, mostly in `0..bound`.
     pub(super) fn indices(&mut self, shape: &[usize], bound: usize) -> Option<ValueId> {
-        let dtype = self.integer()?;
+        // At times the type has all positions, but not their number.
+        let is_full = |dtype: &DType| fact::range(*dtype).1 as usize + 1 == bound;
+        let dtype = match [DType::I8, DType::U8].into_iter().find(is_full) {
+            Some(dtype) if self.choices.one_in(2) => dtype,
+            _ => self.integer()?,
+        };
         let count = shapes::count(shape);
         let largest = fact::range(dtype).1 as usize;
         if count <= 32 {
