@@ -121,3 +121,51 @@ fn each_pass_keeps_what_a_kernel_computes() {
         assert_eq!(first_wrong_stage(&ast, opts, &memories), None, "{name}");
     }
 }
+
+/// Eight threads pass their elements on by a local array, twice. They stored the second time while
+/// others still read, as in a loop over groups that was cut in two parts.
+#[test]
+fn stores_to_a_local_array_wait_for_its_readers() {
+    let text = "\
+%0 = define_global f32 data0 8
+%1 = define_global f32 data1 8
+%2 = define_local f32 local0 8
+%3 = const i32 8
+%4 = range i32 %3 1l
+%5 = const i32 7
+%6 = const i32 -1
+%7 = mul i32 %4 %6
+%8 = add i32 %7 %5
+%9 = index f32 %1 %4
+%10 = load f32 %9
+%11 = index f32 %2 %4
+%12 = store void %11 %10
+%13 = barrier void %12
+%14 = index f32 %2 %8
+%15 = load f32 %14 %13
+%16 = exp2 f32 %15
+%17 = store void %11 %16
+%18 = barrier void %17
+%19 = load f32 %14 %18
+%20 = index f32 %0 %4
+%21 = store void %20 %19
+%22 = sink void %21
+";
+    let root = gradiff_graph::text::parse_text(text).expect("a graph");
+    let linear = gradiff_kernel::passes::linearize(&root, "twice".to_string()).expect("a kernel");
+    let is_local = |address: u32| {
+        let array = linear.uops[address as usize].src[0];
+        linear.uops[array as usize].op == Op::DefineLocal
+    };
+    let accesses: Vec<Op> = linear
+        .uops
+        .iter()
+        .filter(|uop| match uop.op {
+            Op::Load | Op::Store => is_local(uop.src[0]),
+            op => op == Op::Barrier,
+        })
+        .map(|uop| uop.op)
+        .collect();
+    let part = [Op::Store, Op::Barrier, Op::Load];
+    assert_eq!(accesses, [&part[..], &[Op::Barrier], &part].concat(), "{linear}");
+}

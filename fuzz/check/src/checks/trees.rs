@@ -730,11 +730,4 @@ mod tests {
         assert!(refused(&many, LOOPS + 1).is_ok() && refused(&many, LOOPS).is_err());
         assert!(refused(&Error::Malformed("no tracker".to_string()), LOOPS + 1).is_err());
     }
-
-    /// A loop over groups was cut in two parts, which store in one local array: threads wrote there
-    /// for the second part while others read what the first one had stored.
-    #[test]
-    fn stores_wait_for_the_readers_of_an_earlier_part() {
-        check_trees(2_159_902_400_392_780_781, 1).unwrap_or_else(|problem| panic!("{problem}"));
-    }
 }
