@@ -272,10 +272,11 @@ impl Scalars {
     /// Adds the result of a function as formulas of its derivative use it: rounded to its dtype or
     /// not.
     pub(super) fn rounded_or_not(&mut self, id: Id) -> Id {
-        let cell = self.cell(id);
-        let covered = Bounds::covered(cell);
+        let (cell, bounds) = (self.cell(id), self.bounds(id));
+        let mass = Bounds::covered(cell).mass;
         let kind = self.terms_kind(&[(id, Id::ONE)]);
-        self.push(cell, Bounds { error: covered.mass, floors: 1.0, ..covered }, kind)
+        let (error, floors) = (bounds.error + mass, bounds.floors + 1.0);
+        self.push(cell, Bounds { mass, error, floors, ..bounds }, kind)
     }
 
     /// Adds a function of scalars, one of those that `functions::value` knows.
