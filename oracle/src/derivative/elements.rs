@@ -442,7 +442,7 @@ impl<'a> Elements<'a> {
         let mut unknown = None;
         // The gradient of an image is a transposed convolution, in which zeros may be multiplied by
         // all weights; what a transposed convolution cuts off has gradient 0, which may be
-        // multiplied by all elements of both sources. So it is for elements that are in no sum.
+        // multiplied by all elements of both sources, also those that are in no sum.
         let is_number =
             |label: &Cell| labels.element(*label).is_ok_and(|id| self.scalars.check(id).is_ok());
         let are_numbers = |source: usize| sources[source].cells.iter().all(is_number);
