@@ -135,4 +135,5 @@ for line in sys.stdin:
         answer = {"values": run(request["run"])}
     else:
         answer = {"refused": "an unknown request"}
+    answer["id"] = request["id"]
     print(json.dumps(answer), flush=True)

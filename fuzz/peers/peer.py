@@ -240,19 +240,20 @@ def answer(adapter, request):
     return {"refused": f"no request that is known: {sorted(request)}"}
 
 
+def greeting(adapter):
+    """Says who answers, and what it has and does not promise."""
+    ops = sorted([*adapter.OPS, "input"]) if adapter.OPS else None
+    return {"gradiff": 1, "name": adapter.NAME, "ops": ops,
+            "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
+            "subnormals": adapter.SUBNORMALS, "zero_divisors": adapter.ZERO_DIVISORS,
+            "requests": ["run", "script", *adapter.REQUESTS]}
+
+
 def serve(adapter):
     """Answers requests until standard input ends."""
-    def send(message):
-        ANSWERS.write(json.dumps(message) + "\n")
-        ANSWERS.flush()
-
     for line in sys.stdin:
         request = json.loads(line)
-        if "gradiff" in request:
-            ops = sorted([*adapter.OPS, "input"]) if adapter.OPS else None
-            send({"gradiff": 1, "name": adapter.NAME, "ops": ops,
-                  "dtypes": list(adapter.DTYPES), "zero_signs": adapter.ZERO_SIGNS,
-                  "subnormals": adapter.SUBNORMALS, "zero_divisors": adapter.ZERO_DIVISORS,
-                  "requests": ["run", "script", *adapter.REQUESTS]})
-        else:
-            send(answer(adapter, request))
+        number = request.pop("id", None)
+        said = greeting(adapter) if "gradiff" in request else answer(adapter, request)
+        ANSWERS.write(json.dumps({**said, "id": number}) + "\n")
+        ANSWERS.flush()

@@ -124,12 +124,25 @@ fn peers_that_fail_are_findings_in_one_line() {
     check("exec >&-; sleep 60", 2, "it closed its standard output");
     // A child that lives on holds the output of the dead peer.
     check("sleep 60 & exit 5", 2, "it ended (exit status: 5)");
-    // Of an answer that is too many, the second one.
-    let twice = "echo '{\"skipped\": \"first\"}'; echo '{\"skipped\": \"second\"}'; sleep 0.2";
-    let (folder, backend) = peer(twice);
-    let flags = ["hunt", "--programs", "64", "--jobs", "1", "--backends", &backend];
-    let text = both(&gradiff(&flags, folder.path()));
+}
+
+/// An answer that is too many is seen before the next request, or else by its number: however slow
+/// the peer is, it is not taken for the answer to another program.
+#[test]
+fn answers_that_are_too_many_are_findings() {
+    let hunted = |body: &str| {
+        let (folder, backend) = peer(body);
+        let flags = ["hunt", "--programs", "64", "--jobs", "1", "--backends", &backend];
+        both(&gradiff(&flags, folder.path()))
+    };
+    let answers = "for i in 1 2 3 4 5 6 7 8; do echo '{\"skipped\": \"again\"}'; done";
+    let text = hunted(answers);
     assert!(text.contains("a line that was not asked for: {\"skipped\":"), "{text}");
+    // The second answer to the first request comes after the second request.
+    let late = r#"echo '{"skipped": "first", "id": 1}'; read line
+                  echo '{"skipped": "second", "id": 1}'; sleep 60"#;
+    let text = hunted(late);
+    assert!(text.contains("the answer to request 1 in place of 2: {\"skipped\":"), "{text}");
 }
 
 /// Deaths under trackers are crashes, and of all of them one is minimised; of kernels, rows.

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Outcome;
 
@@ -54,8 +54,8 @@ pub(super) struct Process {
     requests: Sender<String>,
     lines: Receiver<Result<String, String>>,
     errors: Arc<Mutex<VecDeque<String>>>,
-    /// True after the first request.
-    is_asked: bool,
+    /// The requests until now. Each one has a number, which its answer may repeat.
+    asked: u64,
 }
 
 impl Process {
@@ -81,12 +81,12 @@ impl Process {
         let kept = Arc::clone(&errors);
         std::thread::spawn(move || keep_last_lines(stderr, &kept));
         let (requests, lines) = (writer(stdin), reader(stdout));
-        Ok(Process { child, requests, lines, errors, is_asked: false })
+        Ok(Process { child, requests, lines, errors, asked: 0 })
     }
 
     /// The answer to a request. Once an end is requested, a failure says nothing about the peer,
     /// which the same signal may have reached.
-    pub(super) fn ask(&mut self, request: &Value) -> Result<Value, Outcome> {
+    pub(super) fn ask(&mut self, request: Value) -> Result<Value, Outcome> {
         self.exchange(request).map_err(|outcome| match IS_CANCELLED.load(Ordering::SeqCst) {
             true => Outcome::Environment("interrupted".to_string()),
             false => outcome,
@@ -94,18 +94,30 @@ impl Process {
     }
 
     /// Sends a line and waits for the next one. Only the first line may be there before it is asked
-    /// for: whether it is depends on which of both processes is faster.
-    fn exchange(&mut self, request: &Value) -> Result<Value, Outcome> {
-        let is_first = !std::mem::replace(&mut self.is_asked, true);
-        if !is_first && let Ok(line) = self.lines.try_recv() {
+    /// for: whether it is depends on which of both processes is faster. A line that comes too late
+    /// to be seen there is taken for the next answer, unless it has a number.
+    fn exchange(&mut self, mut request: Value) -> Result<Value, Outcome> {
+        let number = json!(self.asked);
+        self.asked += 1;
+        if number != 0
+            && let Ok(line) = self.lines.try_recv()
+        {
             let line = line.unwrap_or_else(|problem| problem);
             return Err(Outcome::Crash(format!("a line that was not asked for: {}", cut(&line))));
         }
+        request["id"] = number.clone();
         // A peer that has died is noticed at its answer.
         let _ = self.requests.send(format!("{request}\n"));
         let value = self.next_line()?.and_then(|line| {
             let object = serde_json::from_str(&line).ok().filter(Value::is_object);
-            object.ok_or_else(|| format!("an answer that is no JSON object: {}", cut(&line)))
+            let object = object
+                .ok_or_else(|| format!("an answer that is no JSON object: {}", cut(&line)))?;
+            match object.get("id") {
+                Some(id) if *id != number => {
+                    Err(format!("the answer to request {id} in place of {number}: {}", cut(&line)))
+                }
+                _ => Ok(object),
+            }
         });
         value.map_err(Outcome::Crash)
     }

@@ -299,7 +299,7 @@ impl Peer {
             Ok(program) => json!({ "run": program }),
             Err(error) => return Outcome::Skipped(error.to_string()),
         };
-        self.ask(&request).and_then(|answer| outcome(&answer)).unwrap_or_else(|failure| failure)
+        self.ask(request).and_then(|answer| outcome(&answer)).unwrap_or_else(|failure| failure)
     }
 
     /// The version of the framework: that of its name, or else the one that it says.
@@ -314,7 +314,7 @@ impl Peer {
     }
 
     /// The answer to a request, from a new process if the last one failed.
-    pub(crate) fn ask(&self, request: &Value) -> Result<Value, Outcome> {
+    pub(crate) fn ask(&self, request: Value) -> Result<Value, Outcome> {
         let mut process = match self.process.take() {
             Some(process) => process,
             None => greeted(&self.command).map_err(Outcome::Environment)?.0,
@@ -328,7 +328,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer writes no scripts, or none for this case.
-    pub(crate) fn script(&self, request: &Value) -> Result<String, String> {
+    pub(crate) fn script(&self, request: Value) -> Result<String, String> {
         let answer = self.ask(request).map_err(|outcome| outcome.reason("answer"))?;
         let none = || format!("the peer writes no scripts: {}", cut(&answer.to_string()));
         answer["script"].as_str().map(str::to_string).ok_or_else(none)
@@ -419,7 +419,7 @@ pub(crate) fn script(
     let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string());
     Some(program.and_then(|program| {
         let request = json!({ "script": program, "expected": expected });
-        Peer::open(name, Turn::ALWAYS)?.script(&request)
+        Peer::open(name, Turn::ALWAYS)?.script(request)
     }))
 }
 
@@ -430,7 +430,7 @@ pub(crate) fn script(
 fn greeted(command: &[String]) -> Result<(Process, Greeting), String> {
     let mut process = Process::start(command)?;
     let answer =
-        process.ask(&json!({ "gradiff": 1 })).map_err(|outcome| outcome.reason("greeting"))?;
+        process.ask(json!({ "gradiff": 1 })).map_err(|outcome| outcome.reason("greeting"))?;
     if answer["gradiff"] != json!(1) {
         return Err(format!("it speaks no protocol 1: {}", cut(&answer.to_string())));
     }

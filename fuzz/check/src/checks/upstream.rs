@@ -78,7 +78,7 @@ impl Upstream {
             Case::Expr(_) => "exprs",
         };
         let asked: Vec<Value> = cases.iter().map(question).collect();
-        let answer = self.0.ask(&json!({ request: asked }));
+        let answer = self.0.ask(json!({ request: asked }));
         let answer = answer.map_err(|outcome| match outcome {
             Outcome::Timeout(_) => (Kind::Timeout, outcome.reason("answer")),
             Outcome::Environment(_) => (Kind::Environment, outcome.reason("answer")),
@@ -127,7 +127,7 @@ pub(crate) fn script(name: &str, case: &Case) -> Result<String, String> {
             (about, expected)
         }
         Case::Expr(expr) => {
-            let answer = upstream.0.ask(&json!({ "exprs": [subject] })).unwrap_or_default();
+            let answer = upstream.0.ask(json!({ "exprs": [subject] })).unwrap_or_default();
             let points = Points::of(expr);
             let known = |number: &usize| points.expected.at(*number).is_some();
             let is_wrong = |number: &usize| points.agree(&answer["exprs"][0], *number).is_err();
@@ -139,7 +139,7 @@ pub(crate) fn script(name: &str, case: &Case) -> Result<String, String> {
             ("values", shown.iter().map(value).collect())
         }
     };
-    upstream.0.script(&json!({ "script": subject, "about": about, "expected": expected }))
+    upstream.0.script(json!({ "script": subject, "about": about, "expected": expected }))
 }
 
 /// The property of a tracker that a failure is about.

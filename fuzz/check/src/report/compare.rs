@@ -91,7 +91,7 @@ pub fn kernels_there(
 ) -> Result<Result<Vec<KernelSummary>, String>, String> {
     let upstream = Peer::open(peer, Turn::ALWAYS)?;
     let program = gradiff_corpus::to_json(program).map_err(|error| error.to_string())?;
-    let answer = upstream.ask(&json!({ "kernels": program }));
+    let answer = upstream.ask(json!({ "kernels": program }));
     let answer = &answer.map_err(|outcome| outcome.reason("answer"))?["kernels"];
     if let Some(reason) = answer["refused"].as_str() {
         return Err(format!("refused: {reason}"));

@@ -267,8 +267,10 @@ fn answer(request: &Value, is_wrong: bool) -> Value {
 fn main() {
     let is_wrong = std::env::args().any(|flag| flag == "--wrong");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let request = serde_json::from_str(&line).unwrap_or_default();
-        println!("{}", answer(&request, is_wrong));
+        let request: Value = serde_json::from_str(&line).unwrap_or_default();
+        let mut answer = answer(&request, is_wrong);
+        answer["id"] = request["id"].clone();
+        println!("{answer}");
         std::io::stdout().flush().expect("standard output takes answers");
     }
 }
