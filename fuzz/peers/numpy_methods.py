@@ -146,7 +146,7 @@ def avg_pool(x, kernel, stride, dilation, padding, ceil_mode, count_include_pad)
 PROMOTED = {"matmul", "dot", "conv2d", "conv_transpose2d", "einsum"}
 # The methods whose numbers take the dtype that they are computed in, and those that round none; the
 # numbers of others take the dtype of the first source.
-COMPUTED_WIDE = {"isclose", "layernorm", "newton_schulz"}
+COMPUTED_WIDE = {"isclose", "layernorm", "newton_schulz", "normalize"}
 UNROUNDED = {"cross_entropy", "sparse_categorical_crossentropy"}
 
 
@@ -479,6 +479,16 @@ def layernorm(x, axes, eps):
     return difference / np.sqrt(square + np.longdouble(np.float64(eps)))
 
 
+def normalize(x, p, axis, eps):
+    # The numbers have the type that an engine computes in.
+    kind = np.float64 if x.dtype == np.float64 else np.float32
+    p, eps = kind(p), kind(eps)
+    wide = x.astype(np.float64).astype(np.longdouble)
+    sums = (np.abs(wide) ** np.longdouble(p)).sum(axis=axis, keepdims=True)
+    norm = sums ** np.longdouble(kind(np.float64(1) / np.float64(p)))
+    return rounded(wide / np.maximum(norm, np.longdouble(eps)), x.dtype)
+
+
 def largest_finite(x, axes):
     most = x.max(axis=axes, keepdims=True, initial=-np.inf)
     return np.where(np.isfinite(most), most, 0)
@@ -740,6 +750,7 @@ METHODS = {
     "var": statistic(variance),
     "std": statistic(lambda *args, **options: np.sqrt(variance(*args, **options))),
     "layernorm": statistic(layernorm),
+    "normalize": normalize,
     "logsumexp": statistic(logsumexp),
     "logcumsumexp": lambda x, axis: statistic(
         lambda x, axes: np.logaddexp.accumulate(x, axis=axes[0]))(x, [axis]),

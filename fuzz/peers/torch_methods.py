@@ -776,6 +776,7 @@ AGREED = {
     "softmax": lambda x, axis: torch.softmax(x, axis),
     "log_softmax": lambda x, axis: torch.log_softmax(x, axis),
     "softmin": lambda x, axis: F.softmin(x, axis),
+    "normalize": lambda x, p, axis, eps: F.normalize(x, p, axis, eps),
     "newton_schulz": newton_schulz,
     "qr_q": lambda x: reflected(x)[0],
     "qr_r": lambda x: reflected(x)[1],

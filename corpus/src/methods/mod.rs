@@ -561,6 +561,11 @@ methods! {
     /// mean of their squares, or multiplied by its inverse. `eps` takes the dtype that it is
     /// computed in, and is finite and not negative.
     LayerNorm "layernorm" 1 [axes: Ints, eps: Number] reduction::normalized;
+    /// The elements along an axis divided by the larger of `(sum of |x|^p)^(1/p)` and `eps`: for
+    /// p 2 the root of the sum of squares, for p 1 the sum of magnitudes. `p` and `eps` take the
+    /// dtype that it is computed in, as does `1/p`; `p` is finite and positive, `eps` finite and
+    /// not negative.
+    Normalize "normalize" 1 [p: Number, axis: Int, eps: Number] reduction::of_norm_1;
     /// `log(sum of e^x)` along `axes`, as if elements were counted from the largest, so that no
     /// power overflows: within an ulp and the error of the logarithm of a sum of powers of which
     /// the largest is 1. -inf if there is no larger element, inf if one is inf.

@@ -2,7 +2,7 @@
 
 use super::{Args, axes, axis};
 use crate::element::float_value;
-use crate::{DType, Shape, TensorType, literal_bits};
+use crate::{DType, Literal, Shape, TensorType, literal_bits};
 
 /// The type of the largest or smallest element along axes that are not empty.
 pub(super) fn extreme(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
@@ -36,18 +36,41 @@ pub(super) fn normalized(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorT
     let dtype = srcs[0].dtype;
     check_float(dtype)?;
     axes(args.ints(0), srcs[0].shape.len())?;
-    let bits = literal_bits(wide(dtype), &args.number(1));
-    let eps = bits.map(|bits| float_value(wide(dtype), bits));
-    match eps.is_some_and(|eps| 0.0 <= eps && eps.is_finite()) {
-        true => Ok(srcs[0].clone()),
-        false => Err(format!("eps is {}: it must be finite and not negative", args.number(1))),
+    check_eps(dtype, &args.number(1))?;
+    Ok(srcs[0].clone())
+}
+
+/// The type of the floats along an axis that get a norm of 1.
+pub(super) fn of_norm_1(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
+    let found = float_axis_at(srcs, args.int(1))?;
+    let p = wide_value(found.dtype, &args.number(0));
+    if !p.is_some_and(|p| 0.0 < p && p.is_finite()) {
+        return Err(format!("p is {}: it must be finite and positive", args.number(0)));
     }
+    check_eps(found.dtype, &args.number(2))?;
+    Ok(found)
+}
+
+fn check_eps(dtype: DType, eps: &Literal) -> Result<(), String> {
+    match wide_value(dtype, eps).is_some_and(|eps| 0.0 <= eps && eps.is_finite()) {
+        true => Ok(()),
+        false => Err(format!("eps is {eps}: it must be finite and not negative")),
+    }
+}
+
+/// Returns a number as the dtype in which a function of floats is computed.
+fn wide_value(dtype: DType, number: &Literal) -> Option<f64> {
+    literal_bits(wide(dtype), number).map(|bits| float_value(wide(dtype), bits))
 }
 
 /// The type of a function of the floats along an axis: that of the source.
 pub(super) fn float_axis(srcs: &[&TensorType], args: Args<'_>) -> Result<TensorType, String> {
+    float_axis_at(srcs, args.int(0))
+}
+
+fn float_axis_at(srcs: &[&TensorType], number: i64) -> Result<TensorType, String> {
     check_float(srcs[0].dtype)?;
-    axis(args.int(0), srcs[0].shape.len())?;
+    axis(number, srcs[0].shape.len())?;
     Ok(srcs[0].clone())
 }
 

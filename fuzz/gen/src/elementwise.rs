@@ -130,7 +130,37 @@ impl Builder<'_> {
         }
     }
 
+    /// Adds a `where` that chooses between the operands of a comparison, which is a maximum or
+    /// minimum for `cmplt` alone; `None` if there is no comparison.
+    fn compared_choice(&mut self) -> Option<ValueId> {
+        let compared = |(number, statement): (usize, &Statement)| match statement {
+            Statement::Binary { op: BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq, srcs } => {
+                Some((ValueId(number as u32), *srcs))
+            }
+            _ => None,
+        };
+        let comparisons: Vec<_> = self.statements.iter().enumerate().filter_map(compared).collect();
+        let number = self.choices.below(comparisons.len().max(1) as u32);
+        let (test, [x, y]) = *comparisons.get(number as usize)?;
+        let dtype_of = |operand: &Operand| match operand {
+            Operand::Value(value) => Some(self.type_of(*value).dtype),
+            Operand::Literal(_) => None,
+        };
+        let literal_dtype = dtype_of(&x).or_else(|| dtype_of(&y))?;
+        let [x, y] = [x, y].map(|operand| self.source_of(operand, literal_dtype));
+        let dtype = common_dtype(&[&x, &y])?;
+        let fact = self.promoted(&x, dtype)?.join(&self.promoted(&y, dtype)?);
+        let (x, y) = (self.admit(x), self.admit(y));
+        let (yes, no) = if self.choices.one_in(2) { (y, x) } else { (x, y) };
+        Some(self.push(Statement::Where { srcs: [Operand::Value(test), yes, no] }, fact))
+    }
+
     pub(crate) fn select(&mut self) -> Option<ValueId> {
+        if self.choices.one_in(4)
+            && let Some(chosen) = self.compared_choice()
+        {
+            return Some(chosen);
+        }
         let limit = self.limit;
         let first = self.pick(|_, _| true)?;
         let shape = self.type_of(first).shape.clone();

@@ -122,7 +122,8 @@ pub(crate) fn range(dtype: DType) -> (f64, f64) {
 
 /// 2^exponent.
 pub(crate) fn power(exponent: i32) -> f64 {
-    2.0_f64.powi(exponent)
+    // `powi` takes the reciprocal of 2^1074, which is infinite.
+    2.0_f64.powi(exponent / 2) * 2.0_f64.powi(exponent - exponent / 2)
 }
 
 /// Significant bits of a float type.

@@ -281,6 +281,19 @@ impl Builder<'_> {
         }
     }
 
+    /// Returns an operand as a source. The fact of a literal is that of this dtype.
+    pub(crate) fn source_of(&self, operand: Operand, literal_dtype: DType) -> Source {
+        match operand {
+            Operand::Value(value) => self.value_source(value),
+            Operand::Literal(literal) => Source {
+                fact: fact::of_literal(literal_dtype, &literal),
+                origin: Origin::Literal(literal),
+                dtype: None,
+                shape: Shape::new(),
+            },
+        }
+    }
+
     /// Draws new data of type `dtype` or, if there is no room, a literal of `literal_dtype`.
     fn new_or_literal(
         &mut self,

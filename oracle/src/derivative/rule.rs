@@ -86,7 +86,7 @@ pub(super) fn rule(method: Method) -> Rule {
         Method::AvgPool2d | Method::Mean => Rule::Means,
         Method::Var | Method::Std | Method::LayerNorm => Rule::Statistic,
         Method::LogSumExp | Method::Softmax | Method::LogSoftmax => Rule::Statistic,
-        Method::Softmin => Rule::Statistic,
+        Method::Softmin | Method::Normalize => Rule::Statistic,
         Method::LogCumSumExp => Rule::Running(Running::LogOfPowers),
         Method::Linear => Rule::Affine,
         Method::ScatterReduce => Rule::Scattered,

@@ -1,7 +1,8 @@
 //! Derivatives of statistics and of layers: formulas of the elements along axes.
 
-use gradiff_corpus::{Args, Method, Operand, UnaryOp, ValueId, literal_bits};
+use gradiff_corpus::{Args, DType, Method, Operand, UnaryOp, ValueId};
 
+use super::decisions::{below, is_exactly};
 use super::elements::{Elements, wide_cells};
 use super::labels::Labels;
 use super::scalars::{Function, Id, Scalars, WIDE};
@@ -11,7 +12,7 @@ use crate::evaluate::get;
 use crate::infer::{Check, resolve_axes};
 use crate::methods::Call;
 use crate::methods::elementwise::wide;
-use crate::methods::statistics::{degrees, groups};
+use crate::methods::statistics::{Norm, degrees, groups, wide_number};
 use crate::movement::broadcast_positions;
 use crate::value::Value;
 
@@ -29,6 +30,7 @@ impl Elements<'_> {
             Method::Softmax | Method::LogSoftmax | Method::Softmin => {
                 resolve_axes(&[args.int(0)], x.shape.len())?
             }
+            Method::Normalize => resolve_axes(&[args.int(1)], x.shape.len())?,
             _ => resolve_axes(args.ints(0), x.shape.len())?,
         };
         axes.sort_unstable();
@@ -51,8 +53,8 @@ impl Elements<'_> {
                 Method::LogSumExp => found[number] = log_of_powers(scalars, cells[number], &group),
                 Method::LayerNorm => {
                     let dtype = wide(x.dtype);
-                    let bits = literal_bits(dtype, &args.number(1)).ok_or("eps is no number")?;
-                    let eps = self.scalars.leaf(cast(dtype, WIDE, Cell::from_bits(dtype, bits)));
+                    let eps = wide_number(dtype, &args.number(1))?;
+                    let eps = self.scalars.leaf(cast(dtype, WIDE, eps));
                     let (differences, squares) = squares(&mut self.scalars, &group);
                     let weight = self.scalars.constant(1.0 / group.len() as f64);
                     let sum = self.scalars.terms(&[(squares, weight), (eps, Id::ONE)]);
@@ -60,6 +62,17 @@ impl Elements<'_> {
                     for (at, difference) in positions.into_iter().zip(differences) {
                         found[at] =
                             self.scalars.covered_call(cells[at], QUOTIENT, &[difference, root]);
+                    }
+                }
+                Method::Normalize => {
+                    let divisor = divisor(scalars, wide(x.dtype), args, &group)?;
+                    for (at, element) in positions.into_iter().zip(&group) {
+                        found[at] = match divisor {
+                            Ok(by) => {
+                                self.scalars.covered_call(cells[at], QUOTIENT, &[*element, by])
+                            }
+                            Err(reason) => self.unknown_of(cells[at], reason, &group),
+                        };
                     }
                 }
                 _ => {
@@ -177,6 +190,44 @@ fn squares(s: &mut Scalars, group: &[Id]) -> (Vec<Id>, Id) {
     let pairs: Vec<(Id, Id)> = differences.iter().map(|id| (*id, *id)).collect();
     let squares = s.terms(&pairs);
     (differences, squares)
+}
+
+/// The norm of a group, or the limit that it does not exceed; an error if either may be larger.
+fn divisor(
+    s: &mut Scalars,
+    dtype: DType,
+    args: Args<'_>,
+    group: &[Id],
+) -> Check<Result<Id, Reason>> {
+    let Norm { power, exponent, root } = Norm::new(dtype, &args.number(0))?;
+    let mut leaf = |cell| s.leaf(cast(dtype, WIDE, cell));
+    let [exponent, root, limit] =
+        [exponent, root, wide_number(dtype, &args.number(2))?].map(&mut leaf);
+    let pow = Function::Binary(gradiff_corpus::BinaryOp::Pow);
+    let mut pair = |id: &Id| match power {
+        1.0 => (s.method(Method::Abs, *id), Id::ONE),
+        2.0 => (*id, *id),
+        _ => {
+            let size = s.method(Method::Abs, *id);
+            (s.call(pow, &[size, exponent]), Id::ONE)
+        }
+    };
+    let pairs: Vec<(Id, Id)> = group.iter().map(&mut pair).collect();
+    let sum = s.terms(&pairs);
+    if is_exactly(s.cell(sum), 0.0) {
+        return Ok(Ok(limit));
+    }
+    let norm = match power {
+        1.0 => sum,
+        2.0 => s.call(Function::Unary(UnaryOp::Sqrt), &[sum]),
+        _ => s.call(pow, &[sum, root]),
+    };
+    let of = |is_above: bool, is_below: bool| match (is_above, is_below) {
+        (true, _) => Ok(norm),
+        (_, true) => Ok(limit),
+        _ => Err(Reason::Derivative),
+    };
+    Ok(below(s, limit, norm).and_then(|above| of(above, below(s, norm, limit)?)))
 }
 
 /// A variance, or its square root.

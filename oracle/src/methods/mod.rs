@@ -152,6 +152,7 @@ pub(crate) fn evaluate(method: Method, call: Call<'_>) -> Check<Value> {
         Method::Var => statistics::variance(call),
         Method::Std => statistics::deviation(call),
         Method::LayerNorm => statistics::normalized(call),
+        Method::Normalize => statistics::of_norm_1(call),
         Method::LogSumExp => exponentials::log_of_sum(call),
         Method::LogCumSumExp => exponentials::log_of_running_sum(call),
         Method::Softmax => exponentials::softmax(call),

@@ -4,10 +4,10 @@
 use gradiff_corpus::{DType, Literal, ReduceOp, literal_bits};
 
 use super::Call;
-use super::elementwise::{require, wide};
+use super::elementwise::{magnitude, require, wide};
 use super::reduction::over_axes;
 use crate::arithmetic::{
-    add, div, half_ulp, mul, neg, rounding_error, rounding_unit, size_of, sqrt,
+    add, div, half_ulp, max, mul, neg, rounding_error, rounding_unit, size_of, sqrt,
 };
 use crate::cast::cast;
 use crate::cell::{Cell, Real};
@@ -15,6 +15,7 @@ use crate::format::{format, pow2};
 use crate::infer::{Check, resolve_axes};
 use crate::movement;
 use crate::reduce::{SumDepth, reduce};
+use crate::transcendental::pow;
 use crate::value::Value;
 
 /// The mean along axes.
@@ -39,7 +40,7 @@ pub(super) fn normalized(call: Call<'_>) -> Check<Value> {
     let x = call.srcs[0];
     require(x.dtype.is_float(), x.dtype, "floats")?;
     let dtype = wide(x.dtype);
-    let eps = number(dtype, &call.args.number(1))?;
+    let eps = wide_number(dtype, &call.args.number(1))?;
     if !matches!(eps, Cell::Real(real) if 0.0 <= real.hi) {
         return Err(format!("eps is {}", call.args.number(1)));
     }
@@ -61,6 +62,62 @@ pub(super) fn normalized(call: Call<'_>) -> Check<Value> {
     Ok(Value::new(x.dtype, x.shape.clone(), cells))
 }
 
+/// The elements along an axis, divided by the root of the sum of powers of their magnitudes.
+pub(super) fn of_norm_1(call: Call<'_>) -> Check<Value> {
+    let x = call.srcs[0];
+    require(x.dtype.is_float(), x.dtype, "floats")?;
+    let dtype = wide(x.dtype);
+    let (p, eps) = (&call.args.number(0), &call.args.number(2));
+    let Norm { power, exponent, root } = Norm::new(dtype, p)?;
+    let limit = wide_number(dtype, eps)?;
+    if !matches!(limit, Cell::Real(real) if 0.0 <= real.hi) {
+        return Err(format!("eps is {eps}"));
+    }
+    let mut cells = x.cells.to_vec();
+    for group in groups(x, &resolve_axes(&[call.args.int(1)], x.shape.len())?)? {
+        let elements: Vec<Cell> =
+            group.iter().map(|at| cast(x.dtype, dtype, x.cells[*at])).collect();
+        let power_of = |cell: &Cell| match power {
+            1.0 => magnitude(*cell),
+            2.0 => mul(dtype, *cell, *cell),
+            _ => pow(dtype, magnitude(*cell), exponent),
+        };
+        let powers: Vec<Cell> = elements.iter().map(power_of).collect();
+        let sum = reduce(ReduceOp::Sum, call.sums, dtype, &powers).not_negative();
+        let norm = match power {
+            1.0 => sum,
+            2.0 => sqrt(dtype, sum),
+            _ => pow(dtype, sum, root),
+        };
+        let divisor = max(norm, limit);
+        for (at, element) in group.into_iter().zip(elements) {
+            cells[at] = cast(dtype, x.dtype, div(dtype, element, divisor));
+        }
+    }
+    Ok(Value::new(x.dtype, x.shape.clone(), cells))
+}
+
+/// The exponents of a norm, in the dtype that it is computed in.
+pub(crate) struct Norm {
+    pub(crate) power: f64,
+    pub(crate) exponent: Cell,
+    /// The inverse of the power.
+    pub(crate) root: Cell,
+}
+
+impl Norm {
+    pub(crate) fn new(dtype: DType, p: &Literal) -> Check<Norm> {
+        let exponent = wide_number(dtype, p)?;
+        match exponent {
+            Cell::Real(real) if 0.0 < real.hi => {
+                let root = wide_number(dtype, &Literal::Float(1.0 / real.hi))?;
+                Ok(Norm { power: real.hi, exponent, root })
+            }
+            _ => Err(format!("p is {p}")),
+        }
+    }
+}
+
 /// Returns the positions of the elements of each group along axes, which ascend.
 pub(crate) fn groups(x: &Value, axes: &[usize]) -> Check<Vec<Vec<usize>>> {
     let (shape, targets) = movement::reduce(&x.shape, axes)?;
@@ -74,7 +131,7 @@ pub(crate) fn degrees(count: usize, correction: i64) -> i128 {
     (count as i128 - i128::from(correction)).max(0)
 }
 
-fn number(dtype: DType, literal: &Literal) -> Check<Cell> {
+pub(crate) fn wide_number(dtype: DType, literal: &Literal) -> Check<Cell> {
     let bits = literal_bits(dtype, literal)
         .ok_or_else(|| format!("{literal} is not representable in {}", dtype.name()))?;
     Ok(Cell::from_bits(dtype, bits))

@@ -316,6 +316,27 @@ impl Tensor {
         }
     }
 
+    /// Reads whether all elements are close, as [`isclose`](Tensor::isclose) says; true of none.
+    /// # Errors
+    /// Those of [`isclose`](Tensor::isclose), and if the elements cannot be computed.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2], &[1f32, 2.0])?;
+    /// assert!(x.allclose(&[1.000001f32, 2.0], 1e-5, 1e-8, false)?);
+    /// assert!(!x.allclose(&x.add(0.1)?, 1e-5, 1e-8, false)?);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn allclose(
+        &self,
+        reference: impl Into<Operand>,
+        rtol: impl Into<Scalar>,
+        atol: impl Into<Scalar>,
+        equal_nan: bool,
+    ) -> Result<bool, Error> {
+        self.isclose(reference, rtol, atol, equal_nan)?.all(..)?.item()
+    }
+
     /// Promotes two operands of floats. Each keeps its shape.
     /// # Errors
     /// If a dtype is not a float.

@@ -1,5 +1,6 @@
 //! Reductions that are composed of others.
 
+use crate::axes::resolve_axis;
 use crate::error::invalid;
 use crate::{Axes, Error, Scalar, Tensor};
 
@@ -139,6 +140,58 @@ impl Tensor {
             let difference = x.sub(&x.mean_kept(&axes)?)?;
             let square = difference.mul(&difference)?.mean_kept(&axes)?;
             difference.mul(&square.add(eps)?.rsqrt()?)
+        })
+    }
+
+    /// The elements along an axis divided by their norm `(sum of |x|^p)^(1/p)`, or by `eps` if that
+    /// is larger: for p 2 the norm is the square root of the sum of squares, for p 1 the sum of
+    /// magnitudes. The derivative of elements that are all 0 is `1/eps`. f16 and bf16 are computed
+    /// in f32. Floats. tinygrad's `p` is 2, its axis 1, its `eps` 1e-12.
+    /// # Errors
+    /// If the dtype is not a float, the axis does not exist, `p` is not positive, `eps` is negative,
+    /// or one of them is not finite.
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// let x = Tensor::from_slice(&[2, 2], &[3f32, -4.0, 0.0, 0.0])?;
+    /// assert_eq!(x.normalize(2, 1, 1e-12)?.to_text()?, "[[0.6, -0.8], [0.0, 0.0]]");
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn normalize(
+        &self,
+        p: impl Into<Scalar>,
+        axis: i64,
+        eps: impl Into<Scalar>,
+    ) -> Result<Tensor, Error> {
+        let axes = [resolve_axis("normalize", axis, self.shape())?];
+        let (p, eps) = (p.into(), eps.into());
+        self.compute_in_f32("normalize", |x| {
+            let number = |scalar: Scalar| Ok::<_, Error>(scalar.element(x.dtype())?.to_float());
+            let is_positive = number(p)?.is_some_and(|p| 0.0 < p && p.is_finite());
+            let is_limit = number(eps)?.is_some_and(|eps| 0.0 <= eps && eps.is_finite());
+            if !is_positive || !is_limit {
+                return invalid(format!(
+                    "normalize of shape {:?} with p {p:?} and eps {eps:?}: both must be finite, p \
+                     positive and eps not negative",
+                    x.shape()
+                ));
+            }
+            let p = number(p)?.unwrap_or(2.0);
+            let powers = match p {
+                1.0 => x.abs()?,
+                2.0 => x.square()?,
+                _ => x.abs()?.pow(p)?,
+            };
+            let sum = powers.sum_kept(&axes)?;
+            // The derivative of a root of 0 is infinite.
+            let is_zero = sum.cmpeq(0)?;
+            let sum = is_zero.where_(1, &sum)?;
+            let norm = match p {
+                1.0 => sum,
+                2.0 => sum.sqrt()?,
+                _ => sum.pow(p.recip())?,
+            };
+            x.div(&is_zero.where_(0, &norm)?.maximum(eps)?)
         })
     }
 

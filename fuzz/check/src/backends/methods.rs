@@ -140,6 +140,7 @@ pub(crate) fn call(method: Method, srcs: &[&Tensor], args: &[Arg]) -> Result<Ten
         Method::Var => x.var(axes(0, 1), args.int(2)),
         Method::Std => x.std(axes(0, 1), args.int(2)),
         Method::LayerNorm => x.layernorm(args.ints(0), number(1)),
+        Method::Normalize => x.normalize(number(0), args.int(1), number(2)),
         Method::LogSumExp => x.logsumexp(axes(0, 1)),
         Method::LogCumSumExp => x.logcumsumexp(args.int(0)),
         Method::Softmax => x.softmax(args.int(0)),

@@ -495,7 +495,9 @@ fn factors(statement: &Statement, types: &[TensorType]) -> Vec<(Operand, usize)>
             (Method::Linear, [x, weight, ..]) => once(&[*x, *weight]),
             (Method::Cumprod, [src]) => vec![(Operand::Value(*src), type_of(src).count())],
             // Of squares.
-            (Method::Var | Method::Std | Method::LayerNorm, [src]) => once(&[*src, *src]),
+            (Method::Var | Method::Std | Method::LayerNorm | Method::Normalize, [src]) => {
+                once(&[*src, *src])
+            }
             _ => Vec::new(),
         },
         _ => Vec::new(),

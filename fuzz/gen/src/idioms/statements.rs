@@ -8,7 +8,6 @@ use gradiff_corpus::{
 use crate::elementwise::reduced_dtype;
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
-use crate::sources::{Origin, Source};
 use crate::{shapes, transfer};
 
 /// Returns a number as a literal of the dtype.
@@ -180,18 +179,6 @@ impl Builder<'_> {
         let fact = transfer::unary(op, &self.fact(x), self.dtype_of(x), self.policy)?;
         let result = self.add(Statement::Unary { op, src: x }, fact)?;
         Some(self.with_detour(result))
-    }
-
-    fn source_of(&self, operand: Operand, literal_dtype: DType) -> Source {
-        match operand {
-            Operand::Value(value) => self.value_source(value),
-            Operand::Literal(literal) => Source {
-                fact: fact::of_literal(literal_dtype, &literal),
-                origin: Origin::Literal(literal),
-                dtype: None,
-                shape: Shape::new(),
-            },
-        }
     }
 
     fn push_binary(&mut self, op: BinaryOp, srcs: [Operand; 2], dtype: DType) -> Option<ValueId> {

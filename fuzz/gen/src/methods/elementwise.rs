@@ -3,7 +3,7 @@
 use gradiff_corpus::{Arg, BinaryOp, DType, Method, ValueId, promote};
 
 use super::floats::{is_exact, is_near, unknown};
-use crate::fact::{self, Fact, ROUGH};
+use crate::fact::{self, Fact, ROUGH, least_exponent, mantissa_bits, power};
 use crate::programs::Builder;
 use crate::sources::Need;
 use crate::{shapes, transfer};
@@ -74,9 +74,16 @@ impl Builder<'_> {
     /// Adds a remainder of floats; of a division by zero where the lane allows NaN.
     pub(super) fn draw_fmod(&mut self) -> Option<ValueId> {
         let policy = self.policy;
-        let x = self.pick(|tensor, fact| tensor.dtype.is_float() && is_exact(fact, policy))?;
-        let accept = |fact: &Fact| is_exact(fact, policy) && (policy.special || 0.0 < fact.away);
-        let y = self.float_partner(x, accept)?;
+        let small = if self.choices.one_in(4) { self.listed_pair(&near_subnormal) } else { None };
+        let [x, y] = match small {
+            Some(pair) => pair,
+            None => {
+                let is_exact = |fact: &Fact| is_exact(fact, policy);
+                let x = self.pick(|tensor, fact| tensor.dtype.is_float() && is_exact(fact))?;
+                let has_quotient = |fact: &Fact| policy.special || 0.0 < fact.away;
+                [x, self.float_partner(x, |fact| is_exact(fact) && has_quotient(fact))?]
+            }
+        };
         let dtype = promote(self.type_of(x).dtype, self.type_of(y).dtype);
         let [first, second] = [x, y].map(|src| self.fact(src));
         let size = first.magnitude().min(second.magnitude());
@@ -130,6 +137,13 @@ impl Builder<'_> {
         let fact = lerp(facts, dtype, policy).unwrap_or(unknown(dtype));
         Some(self.push_method(Method::Lerp, vec![x, y, weight], vec![], fact))
     }
+}
+
+/// Numbers of a float type that are subnormal, or next to those.
+fn near_subnormal(dtype: DType) -> [f64; 10] {
+    let normal = power(mantissa_bits(dtype) - 1);
+    [1.0, 2.0, 3.0, 5.0, 6.0, -3.0, normal - 1.0, normal, normal + 1.0, 3.0 * normal]
+        .map(|units| units * power(least_exponent(dtype)))
 }
 
 fn lerp(facts: [Option<Fact>; 3], dtype: DType, policy: fact::Policy) -> Option<Fact> {

@@ -87,6 +87,18 @@ impl Builder<'_> {
         Some(self.push(statement, fact))
     }
 
+    /// Adds two sources of one type, of few numbers of it, so that they often meet each other.
+    pub(super) fn listed_pair(
+        &mut self,
+        numbers: &dyn Fn(DType) -> [f64; 10],
+    ) -> Option<[ValueId; 2]> {
+        let dtype = self.float_dtype().filter(|_| self.has_room(3))?;
+        let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
+        let numbers = numbers(dtype);
+        let x = self.fresh_listed(dtype, &shape, &numbers)?;
+        Some([x, self.fresh_listed(dtype, &shape, &numbers)?])
+    }
+
     /// Adds a new source; `None` if it is a literal.
     pub(super) fn push_source(&mut self, source: Source) -> Option<ValueId> {
         match self.admit(source) {

@@ -117,6 +117,7 @@ impl Builder<'_> {
                 self.draw_statistic(method)
             }
             Method::LogSumExp => self.draw_statistic(method),
+            Method::Normalize => self.draw_normalized(),
             Method::LogCumSumExp | Method::Softmax | Method::LogSoftmax | Method::Softmin => {
                 self.draw_powers(method)
             }

@@ -114,7 +114,10 @@ impl Builder<'_> {
             dtype if dtype.is_int() => dtype,
             _ => self.int_dtype()?,
         };
-        let outside = i64::from(self.choices.one_in(4));
+        let outside = match self.choices.below(4) {
+            0 => 1 + i64::from(self.choices.below(size as u32 + 1)),
+            _ => 0,
+        };
         let (low, high) = match dtype.is_signed() {
             true => (-(size as i64) - outside, size as i64 - 1 + outside),
             false => (0, size as i64 - 1 + outside),

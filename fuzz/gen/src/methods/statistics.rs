@@ -10,6 +10,9 @@ use crate::shapes;
 /// Maximum size of an axis along which powers are added up to each position.
 const MAX_RUNNING: usize = 1 << 8;
 
+/// Numbers that often differ by exactly a limit that is drawn.
+const NEAR: [f64; 10] = [0.0, 1.0, -1.0, 1.125, 0.875, 1.5, 2.0, -2.0, 3.0, 4.0];
+
 impl Builder<'_> {
     /// Draws a source of floats of at least one axis, if it must have some.
     fn float_source(&mut self, needs_axis: bool) -> Option<ValueId> {
@@ -78,10 +81,27 @@ impl Builder<'_> {
         Some(self.push_method(method, vec![src], vec![Arg::Int(number)], fact))
     }
 
+    /// Adds elements along an axis that are divided by their norm.
+    pub(super) fn draw_normalized(&mut self) -> Option<ValueId> {
+        let src = self.float_source(true)?;
+        let (_, number) = self.some_axis(self.type_of(src).shape.len());
+        let (x, dtype) = (self.fact(src), self.type_of(src).dtype);
+        let p = self.choices.pick(&[2.0, 1.0, 2.0, 3.0, 2.0, 1.5, 4.0, 0.5, 2.5, 0.1]);
+        let eps = self.choices.pick(&[1e-12, 0.5, 1e-12, 2.0, 0.0, 1e-5, -0.0, 1.0]);
+        // The least divisor.
+        let least = x.away.max(eps);
+        let fact = match 1.0 / 16.0 <= least {
+            true => smooth(&x, dtype, (-1.0, 1.0), 2.0 / least, self.policy),
+            false => unknown(dtype),
+        };
+        let [p, eps] = [p, eps].map(|number| Arg::Number(Literal::Float(number)));
+        Some(self.push_method(Method::Normalize, vec![src], vec![p, Arg::Int(number), eps], fact))
+    }
+
     /// Adds a comparison of floats within a distance.
     pub(super) fn draw_is_close(&mut self) -> Option<ValueId> {
         let policy = self.policy;
-        let near = self.choices.one_in(2).then(|| self.near_numbers()).flatten();
+        let near = if self.choices.one_in(2) { self.listed_pair(&|_| NEAR) } else { None };
         let [x, y] = match near {
             Some(sources) => sources,
             None => {
@@ -96,19 +116,6 @@ impl Builder<'_> {
         });
         let args = vec![rtol, atol, Arg::Flag(self.choices.one_in(2))];
         Some(self.push_method(Method::IsClose, vec![x, y], args, Fact::BOOL))
-    }
-
-    /// Adds two sources of one type, of few numbers, so that elements often differ by exactly a
-    /// limit that is drawn.
-    fn near_numbers(&mut self) -> Option<[ValueId; 2]> {
-        if !self.has_room(3) {
-            return None;
-        }
-        let dtype = self.float_dtype()?;
-        let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
-        let numbers = [0.0, 1.0, -1.0, 1.125, 0.875, 1.5, 2.0, -2.0, 3.0, 4.0];
-        let x = self.fresh_listed(dtype, &shape, &numbers)?;
-        Some([x, self.fresh_listed(dtype, &shape, &numbers)?])
     }
 }
 

@@ -69,7 +69,7 @@ fn unit(dtype: DType, value: f64) -> f64 {
     let (exponent_bits, mantissa) = float_shape(dtype);
     let least = 2 - (1 << (exponent_bits - 1));
     let exponent = if value == 0.0 { least } else { value.abs().log2().floor() as i32 };
-    2f64.powi(exponent.max(least) - (mantissa as i32 - 1))
+    2f64.powi(exponent.max(least)) * 2f64.powi(1 - mantissa as i32)
 }
 
 fn largest(dtype: DType) -> f64 {

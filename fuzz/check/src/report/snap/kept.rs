@@ -95,6 +95,10 @@ const CASES: &[&str] = &[
     "where-mask",
 ];
 
+/// Steps of training of whole models, those of the engine's examples. Schedule and C for a fixed
+/// machine are stored.
+const MODELS: &[&str] = &["model-digits-step", "model-gpt-step", "model-resnet-block-step"];
+
 /// Cases with optimisations: one for each op and for combinations. The name, the case, the
 /// optimisations; uops and C are stored.
 const OPTIMISED: &[(&str, &str, &str)] = &[
@@ -164,14 +168,13 @@ impl Kept {
 
 /// All reviewed snapshots except for the pages of rules.
 pub fn kept() -> Vec<Kept> {
-    let plain = KINDS.iter().flat_map(|kind| {
-        CASES.iter().map(move |case| Kept {
-            kind,
-            name: case,
-            case,
-            opts: (!kind.is_optimised).then(Vec::new),
-        })
-    });
+    let stored = |kind: &'static Kind, cases: &'static [&str]| {
+        let opts = || (!kind.is_optimised).then(Vec::new);
+        cases.iter().map(move |case| Kept { kind, name: case, case, opts: opts() })
+    };
+    let plain = KINDS.iter().flat_map(|kind| stored(kind, CASES));
+    let has_models = |kind: &&Kind| ["schedule", "kernels/c-vectors"].contains(&kind.folder);
+    let models = KINDS.iter().filter(has_models).flat_map(|kind| stored(kind, MODELS));
     let has_opts = |kind: &&Kind| !kind.is_optimised && kind.form != "schedule";
     let optimised = KINDS.iter().filter(has_opts).flat_map(|kind| {
         OPTIMISED.iter().map(move |(name, case, opts)| {
@@ -179,7 +182,7 @@ pub fn kept() -> Vec<Kept> {
             Kept { kind, name, case, opts: Some(opts) }
         })
     });
-    plain.chain(optimised).collect()
+    plain.chain(models).chain(optimised).collect()
 }
 
 #[cfg(test)]
