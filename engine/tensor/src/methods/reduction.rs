@@ -148,8 +148,8 @@ impl Tensor {
     /// magnitudes. The derivative of elements that are all 0 is `1/eps`. f16 and bf16 are computed
     /// in f32. Floats. tinygrad's `p` is 2, its axis 1, its `eps` 1e-12.
     /// # Errors
-    /// If the dtype is not a float, the axis does not exist, `p` is not positive, `eps` is negative,
-    /// or one of them is not finite.
+    /// If the dtype is not a float, the axis does not exist, `p` is not positive, `eps` is
+    /// negative, or one of them is not finite.
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
