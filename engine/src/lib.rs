@@ -19,7 +19,7 @@
 //! use gradiff::Tensor;
 //!
 //! # fn main() -> Result<(), gradiff::Error> {
-//! let a = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
+//! let a = Tensor::new([[1, 2, 3], [4, 5, 6]])?;
 //! let moved = a.flip(&[1])?.reshape(&[3, 2])?.flip(&[0])?;
 //! assert_eq!(moved.to_text()?, "[[5, 4], [1, 6], [3, 2]]");
 //! # Ok(())
@@ -28,8 +28,8 @@
 
 pub use gradiff_tensor::{
     Axes, Conv, Element, Ellipsis, Engine, Error, Index, Indexing, Indices, Interpolation, Keccak,
-    Mode, NewAxis, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn, Reduction, Scalar,
-    Scattered, Tensor, default_device, half, keepdim, realize, stepped,
+    Mode, Nested, NewAxis, Operand, PerAxis, Plan, PlannedKernel, Pool, RandomOn, Reduction,
+    Scalar, Scattered, Tensor, default_device, half, keepdim, realize, stepped,
 };
 
 /// The lazy tensor, and the engines that compute it.

@@ -345,6 +345,8 @@ fn run(variables: &[(&str, &str)]) -> String {
     text[start..].lines().next().unwrap().to_string()
 }
 
+/// S28 "it looks for `{DEVICE}=1` in environment variables"; if there is none, devices are tried in
+/// order.
 #[test]
 fn variables_select_the_default_device() {
     for device in DEVICES {

@@ -101,7 +101,9 @@ fn search_with_a_slow_compiler_falls_back_to_the_heuristic() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Each level prints what the lower ones print, and more.
+/// Each level prints what the lower ones print, and more. S26 "if `DEBUG` > 1, a message is printed
+/// informing which device was initialized": here from 1 on. S25 "linearized graph in DEBUG=4": the
+/// source from 4 on, the tree from 5, the uops from 6.
 #[test]
 fn debug_levels_print_more_and_more() {
     let directory = tempfile::tempdir().unwrap();

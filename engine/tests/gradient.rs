@@ -410,6 +410,8 @@ fn gradients_are_tensors_of_their_own() {
     assert_eq!((floats(&found[1]), floats(&weights)), (vec![4.0], vec![4.0]));
 }
 
+/// S37 the three states of `requires_grad`: unset, true and false; `_ctx` only "if `requires_grad`
+/// is True".
 #[test]
 fn values_of_a_tensor_that_requires_no_gradient_have_none_of_it() {
     for is_computed in [false, true] {

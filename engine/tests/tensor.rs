@@ -354,6 +354,47 @@ fn topk_of_long_axes_takes_all_dtypes() {
     assert_eq!(equal.topk(4, 0, false).unwrap().1.to_text().unwrap(), "[0, 1, 2, 3]");
 }
 
+/// S27 a tensor of a list, a number, bools, bytes or an array, "which infers the dtype"; here it is
+/// that of the Rust type. bf16 by way of f32.
+#[test]
+fn tensors_are_made_of_lists_numbers_and_arrays() {
+    check(|| Tensor::new([[true], [false]]), "[[true], [false]]");
+    check(|| Tensor::new(vec![[1, 2], [3, 4]]), "[[1, 2], [3, 4]]");
+    check(|| Tensor::new(&[vec![0.5f32; 2]][..]), "[[0.5, 0.5]]");
+    check(|| Tensor::new(2.5f64), "2.5");
+    check(|| Tensor::from_bytes(DType::I16, &[2], &[1, 0, 255, 255]), "[1, -1]");
+    check(|| Tensor::new([0.5f32, 3.0])?.cast(DType::BF16), "[0.5, 3.0]");
+    let array = ndarray::Array2::from_shape_fn((2, 3), |(row, column)| (10 * row + column) as u8);
+    check(|| Tensor::new(array.t()), "[[0, 10], [1, 11], [2, 12]]");
+    check(|| Tensor::new([&array, &array])?.sum(1), "[[10, 12, 14], [10, 12, 14]]");
+    let dtypes = [Tensor::new([true]), Tensor::new([1]), Tensor::new([1.0]), Tensor::new([1f32])];
+    let dtypes = dtypes.map(|tensor| tensor.unwrap().dtype());
+    assert_eq!(dtypes, [DType::Bool, DType::I32, DType::F64, DType::F32]);
+    for (tensor, shape) in [
+        (Tensor::new(Vec::<i32>::new()), &[0][..]),
+        (Tensor::new([[0u8; 3]; 0]), &[0, 3]),
+        (Tensor::new(vec![Vec::<f32>::new(); 2]), &[2, 0]),
+        (Tensor::new(Vec::<Vec<[i8; 4]>>::new()), &[0, 0, 4]),
+    ] {
+        assert_eq!(tensor.unwrap().shape(), shape);
+    }
+    let ragged = Tensor::new(vec![vec![1, 2], vec![], vec![3, 4]]);
+    check_error(ragged, &["a list of 0 items where the first has 2"]);
+    let turned = ndarray::Array2::from_elem((3, 2), 0u8);
+    check_error(Tensor::new([&array, &turned]), &["shape [3, 2] where the first has [2, 3]"]);
+}
+
+/// S30 "if the key yields an existing `LazyBuffer` from `lazycache`, that one will return": equal
+/// computations are one node, data is not.
+#[test]
+fn equal_computations_are_one_node() {
+    let two = || Tensor::full(DType::I32, &[], 2).unwrap();
+    assert_eq!(two().uop(), two().uop());
+    let x = ints(&[3], &[1, 2, 3]);
+    assert_eq!(x.add(2).unwrap().uop(), x.add(two()).unwrap().uop());
+    assert_ne!(x.uop(), ints(&[3], &[1, 2, 3]).uop());
+}
+
 #[test]
 fn constructors_give_their_elements() {
     check(|| Tensor::full(DType::F16, &[2, 1], 1.5), "[[1.5], [1.5]]");

@@ -12,8 +12,10 @@ mod axes;
 mod cache;
 mod comparison;
 mod compose;
+mod convert;
 mod debug;
 mod device;
+mod display;
 mod element;
 mod elementwise;
 mod engine;
@@ -42,6 +44,7 @@ mod templates;
 mod tensor;
 
 pub use axes::{Axes, keepdim};
+pub use convert::Nested;
 pub use device::realize;
 pub use element::Element;
 pub use engine::Engine;

@@ -9,7 +9,7 @@ use crate::error::invalid;
 use crate::modes::IS_WITHOUT_GRADIENTS;
 use crate::parameters::{detached, keeping_gradients, may_require_gradient, new_parameter};
 use crate::state::{Shared, State};
-use crate::{Element, Error, Scalar};
+use crate::{Element, Error, Nested, Scalar};
 
 /// The maximal number of elements of a tensor. Axes of size 0 count as 1, so that reductions along
 /// them and reshapes stay within the limit too. A method may reduce more elements at once, below
@@ -199,6 +199,28 @@ impl Tensor {
         let mut bytes = Vec::with_capacity(size_of_val(elements));
         elements.iter().for_each(|element| element.push_bytes(&mut bytes));
         Tensor::from_bytes(T::DTYPE, shape, &bytes)
+    }
+
+    /// Creates a tensor of a number, or of an array, vector or slice of numbers, nested or not, on
+    /// the default device; also of an array of `ndarray`. It has an axis for each level, and the
+    /// dtype of the Rust type, as for [`from_slice`](Tensor::from_slice).
+    /// # Errors
+    /// If a nested list has another size than the first, or as [`from_bytes`](Tensor::from_bytes).
+    ///
+    /// ```
+    /// # use gradiff_tensor::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]])?.to_text()?, "[[1, 2], [3, 4]]");
+    /// let rows: Vec<Vec<f32>> = (0..2).map(|row| vec![row as f32; 3]).collect();
+    /// assert_eq!(Tensor::new(&rows)?.shape(), [2, 3]);
+    /// assert_eq!(Tensor::new(true)?.to_text()?, "true");
+    /// assert!(Tensor::new(vec![vec![1, 2], vec![3]]).is_err());
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn new<A: Nested>(data: A) -> Result<Tensor, Error> {
+        let (mut shape, mut elements) = (Vec::new(), Vec::new());
+        data.add_shape(&mut shape);
+        data.add_elements(&shape, &mut elements)?;
+        Tensor::from_slice(&shape, &elements)
     }
 
     /// Creates a tensor whose elements are all `value`: a constant, as is a number that is an

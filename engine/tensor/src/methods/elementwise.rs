@@ -322,9 +322,9 @@ impl Tensor {
     ///
     /// ```
     /// # use gradiff_tensor::Tensor;
-    /// let x = Tensor::from_slice(&[2], &[1f32, 2.0])?;
-    /// assert!(x.allclose(&[1.000001f32, 2.0], 1e-5, 1e-8, false)?);
-    /// assert!(!x.allclose(&x.add(0.1)?, 1e-5, 1e-8, false)?);
+    /// let x = Tensor::new([1f32, 2.0])?;
+    /// assert!(x.allclose(&Tensor::new([1.000001f32, 2.0])?, 1e-5, 1e-8, false)?);
+    /// assert!(!x.allclose(x.add(0.1)?, 1e-5, 1e-8, false)?);
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn allclose(
