@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// 0.5 % for the same op and reason.
     ///
     /// Rows of the report:
-    ///   backends          `c:24` runs one program in 24; see `gradiff backends`
+    ///   backends          `c:144` runs one program in 144; see `gradiff backends`
     ///   checked elements  output elements that the oracle judged, on all backends
     ///   vacuous           elements of those judged whose bound is as large as their magnitude
     ///   unspecified       elements about which the oracle says nothing, with the reasons

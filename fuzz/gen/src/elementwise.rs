@@ -245,8 +245,16 @@ impl Builder<'_> {
         let src = self.pick(|_, _| true)?;
         let from = self.type_of(src).dtype;
         let before = self.fact(src);
+        // There and back again.
+        let earlier = match &self.statements[src.0 as usize] {
+            Statement::Cast { src, .. } => Some(self.type_of(*src).dtype),
+            _ => None,
+        };
         for _ in 0..OPERAND_TRIES {
-            let dtype = if self.choices.below(2) == 0 && !self.config.dtypes.is_empty() {
+            let earlier = earlier.filter(|_| self.choices.one_in(4));
+            let dtype = if let Some(earlier) = earlier {
+                earlier
+            } else if self.choices.below(2) == 0 && !self.config.dtypes.is_empty() {
                 let nth = self.choices.below(self.config.dtypes.len() as u32);
                 self.config.dtypes[nth as usize]
             } else {
@@ -299,6 +307,7 @@ impl Builder<'_> {
             (ReduceOp::Sum, 12..) => self.contraction(),
             (ReduceOp::Sum, 11) => self.padded_constant_sum(),
             (_, 10) => self.function_and_reduction(op),
+            (ReduceOp::Max, 9) if policy.special => self.largest_of_infinities(),
             _ => None,
         };
         if special.is_some() {
@@ -334,6 +343,18 @@ impl Builder<'_> {
             }
         }
         None
+    }
+
+    /// Adds the largest of elements that are hardly more than the identity, -inf.
+    fn largest_of_infinities(&mut self) -> Option<ValueId> {
+        let dtype = self.float_dtype().filter(|_| self.has_room(2))?;
+        let shape = self.palette.shape(self.choices, self.max_rank, self.limit);
+        let infinity = f64::NEG_INFINITY;
+        let numbers = [infinity, infinity, infinity, infinity, infinity, -fact::largest(dtype)];
+        let src = self.fresh_listed(dtype, &shape, &numbers)?;
+        let axes = self.reduced_axes(&shape, false);
+        let statement = Statement::Reduce { op: ReduceOp::Max, src, axes };
+        Some(self.push(statement, Fact { raw: false, ..self.fact(src) }))
     }
 
     /// Adds a product of new matrices `[m, 1, k]` and `[1, n, k]`, summed over k.

@@ -172,7 +172,7 @@ impl Builder<'_> {
                 return Some(self.push(statement, unknown(dtype)));
             }
             2 | 3 => {
-                let exponents = [2.0, 0.5, -1.0, 3.0, -0.5, 0.0, 1.0, f64::INFINITY];
+                let exponents = [2.0, 0.5, -1.0, 3.0, -0.5, 0.0, 1.0, f64::INFINITY, 1.5, -2.5];
                 [x, Operand::Literal(Literal::Float(self.choices.pick(&exponents)))]
             }
             4 => {

@@ -32,7 +32,8 @@ const TURN_PROGRAMS: u64 = 8;
 ///
 /// Each program runs on few backends, since the oracle judges each result by itself. What is wrong
 /// on all of them is found sooner if more programs run, and what is wrong on one as soon as it is
-/// where each program runs on all.
+/// where each program runs on all. On one core of a server a program takes 1 ms on `interp` and some
+/// 150 ms if it is the turn of all backends, so most programs run on few or on `interp` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     every: u64,
@@ -158,7 +159,7 @@ const fn session(name: &'static str, device: &'static str, turn: Turn) -> Backen
 }
 
 /// A row that evaluates kernels for a target, which need not be present, and checks its promises.
-/// These rows take turns, so that together they cost as much as one backend.
+/// These rows take turns: together they run a quarter of the programs.
 const fn uops(
     at: u64,
     name: &'static str,
@@ -166,7 +167,7 @@ const fn uops(
     opts: Opts,
     description: &'static str,
 ) -> BackendRow {
-    let turn = Turn::new(UOPS_COUNT, at);
+    let turn = Turn::new(4 * UOPS_COUNT, at);
     BackendRow { target: Some(target), turn, ..row_with(opts, name, UOPS, description) }
 }
 
@@ -217,42 +218,42 @@ const fn wgpu(
 pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     BackendRow {
-        turn: Turn::new(2, 0),
+        turn: Turn::new(12, 0),
         ..row("jit", "jit", "machine code by Cranelift, in process")
     },
-    BackendRow { turn: Turn::new(24, 0), ..row("c", "c", "C source by the system's compiler") },
+    BackendRow { turn: Turn::new(144, 0), ..row("c", "c", "C source by the system's compiler") },
     BackendRow {
         turn: Turn::NEVER,
         ..row("opencl", "opencl", "OpenCL C by the driver that is there")
     },
     BackendRow {
         fuse: false,
-        turn: Turn::new(4, 0),
+        turn: Turn::new(16, 0),
         ..row("interp/unfused", "interp", "every node realised")
     },
     BackendRow {
         merge_views: false,
-        turn: Turn::new(4, 1),
+        turn: Turn::new(16, 1),
         ..row("interp/unmerged", "interp", "views never merged")
     },
     BackendRow {
         mode: Mode::Strict,
-        turn: Turn::new(8, 2),
+        turn: Turn::new(32, 2),
         ..row("interp/strict", "interp", "only rules that keep every bit")
     },
     BackendRow {
         mode: Mode::Strict,
-        turn: Turn::new(8, 6),
+        turn: Turn::new(32, 6),
         ..drawn("interp/strict-groups", "interp", Some("groups"), "the same in groups, drawn")
     },
     BackendRow {
         mode: Mode::Fast,
         finite_for: Some("fast mode"),
-        turn: Turn::new(4, 3),
+        turn: Turn::new(16, 3),
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
     BackendRow {
-        turn: Turn::new(3, 0),
+        turn: Turn::new(12, 0),
         ..drawn(
             "interp/opts",
             "interp",
@@ -261,25 +262,25 @@ pub const BACKENDS: &[BackendRow] = &[
         )
     },
     BackendRow {
-        turn: Turn::new(3, 1),
+        turn: Turn::new(12, 1),
         ..drawn("interp/vectors", "interp", Some("vectors"), "the same, unrolled, in vectors")
     },
     BackendRow {
-        turn: Turn::new(3, 2),
+        turn: Turn::new(12, 2),
         ..drawn("interp/groups", "interp", Some("groups"), "the same in groups, limits drawn")
     },
     BackendRow {
-        turn: Turn::new(4, 1),
+        turn: Turn::new(24, 1),
         ..drawn("jit/opts", "jit", Some("plain"), "the same, unrolled")
     },
     BackendRow {
-        turn: Turn::new(8, 0),
+        turn: Turn::new(48, 0),
         ..drawn("jit/vectors", "jit", Some("vectors"), "the same, unrolled, in vectors")
     },
-    BackendRow { turn: Turn::new(2, 0), ..heuristic("interp/heuristic", "interp") },
+    BackendRow { turn: Turn::new(8, 0), ..heuristic("interp/heuristic", "interp") },
     BackendRow {
         target: Some("groups"),
-        turn: Turn::new(3, 0),
+        turn: Turn::new(12, 0),
         ..row_with(
             Opts::Heuristic,
             "interp/groups-heuristic",
@@ -287,28 +288,28 @@ pub const BACKENDS: &[BackendRow] = &[
             "the engine's choice for groups, limits drawn",
         )
     },
-    BackendRow { turn: Turn::new(2, 1), ..heuristic("jit/heuristic", "jit") },
-    BackendRow { turn: Turn::new(8, 1), ..heuristic("c/heuristic", "c") },
+    BackendRow { turn: Turn::new(12, 1), ..heuristic("jit/heuristic", "jit") },
+    BackendRow { turn: Turn::new(48, 1), ..heuristic("c/heuristic", "c") },
     BackendRow {
-        turn: Turn::new(64, 1),
+        turn: Turn::new(384, 1),
         ..drawn("c/opts", "c", None, "legal optimisations, in the vectors of this machine")
     },
     BackendRow {
         turn: Turn::NEVER,
         ..drawn("opencl/opts", "opencl", None, "legal optimisations, drawn for each kernel")
     },
-    BackendRow { turn: Turn::new(256, 3), ..heuristic("opencl/heuristic", "opencl") },
-    small("interp/groups-small", "interp", Some("groups"), Turn::new(4, 2)),
-    small("jit/small", "jit", None, Turn::new(4, 3)),
-    small("c/small", "c", None, Turn::new(128, 18)),
-    session("interp/session", "interp", Turn::new(2, 1)),
-    session("jit/session", "jit", Turn::new(4, 0)),
-    session("c/session", "c", Turn::new(128, 9)),
+    BackendRow { turn: Turn::new(1536, 3), ..heuristic("opencl/heuristic", "opencl") },
+    small("interp/groups-small", "interp", Some("groups"), Turn::new(16, 2)),
+    small("jit/small", "jit", None, Turn::new(24, 3)),
+    small("c/small", "c", None, Turn::new(768, 18)),
+    session("interp/session", "interp", Turn::new(12, 1)),
+    session("jit/session", "jit", Turn::new(24, 0)),
+    session("c/session", "c", Turn::new(768, 9)),
     session("opencl/session", "opencl", Turn::NEVER),
     session("cuda/session", "cuda", Turn::NEVER),
     BackendRow {
         is_session: true,
-        turn: Turn::new(256, 21),
+        turn: Turn::new(1536, 21),
         ..wgpu("wgpu/session", "wgpu", Opts::Heuristic, "used as applications do")
     },
     uops(0, "uops/cuda", "cuda", Opts::Heuristic, "what the engine chooses for CUDA"),
@@ -327,18 +328,18 @@ pub const BACKENDS: &[BackendRow] = &[
         mode: Mode::Strict,
         ..uops(11, "uops/strict", "cpu", Opts::Drawn(5), "strict mode where FMA is fast")
     },
-    text(Turn::new(8, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
-    text(Turn::new(8, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),
+    text(Turn::new(32, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
+    text(Turn::new(32, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),
     BackendRow {
         finite_for: Some("f16 in WGSL"),
-        ..text(Turn::new(8, 3), "text/wgsl", "wgsl", Opts::Heuristic, INTERPRETED)
+        ..text(Turn::new(32, 3), "text/wgsl", "wgsl", Opts::Heuristic, INTERPRETED)
     },
-    text(Turn::new(8, 6), "text/wgsl-core", "wgsl-core", Opts::Drawn(5), "the same, no extensions"),
+    text(Turn::new(32, 6), "text/wgsl-core", "wgsl-core", Opts::Drawn(5), "the same, no extensions"),
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
         target: Some("vectors"),
-        turn: Turn::new(8, 2),
+        turn: Turn::new(48, 2),
         ..row("jit/strict", "jit", "strict mode in vectors, bit for bit")
     },
     BackendRow {
@@ -346,28 +347,28 @@ pub const BACKENDS: &[BackendRow] = &[
         finite_for: Some("fast mode"),
         opts: Opts::Drawn(5),
         target: Some("vectors"),
-        turn: Turn::new(8, 7),
+        turn: Turn::new(48, 7),
         ..row("jit/fast", "jit", "fast mode in vectors")
     },
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
-        turn: Turn::new(128, 17),
+        turn: Turn::new(768, 17),
         ..row("c/strict", "c", "the same, in the vectors of this machine")
     },
-    text(Turn::new(64, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
-    text(Turn::new(64, 9), "text/metal", "metal", Opts::Drawn(5), COMPILED),
-    text(Turn::new(64, 18), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
-    text(Turn::new(64, 27), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
+    text(Turn::new(384, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
+    text(Turn::new(384, 9), "text/metal", "metal", Opts::Drawn(5), COMPILED),
+    text(Turn::new(384, 18), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
+    text(Turn::new(384, 27), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
     BackendRow {
-        turn: Turn::new(128, 5),
+        turn: Turn::new(768, 5),
         ..wgpu("wgpu/heuristic", "wgpu", Opts::Heuristic, AS_NEW)
     },
     BackendRow {
-        turn: Turn::new(128, 37),
+        turn: Turn::new(768, 37),
         ..wgpu("wgpu/core-heuristic", "wgpu-core", Opts::Heuristic, AS_NEW)
     },
     BackendRow { turn: Turn::NEVER, ..row("cuda", "cuda", "CUDA C++ by NVRTC") },
@@ -375,7 +376,7 @@ pub const BACKENDS: &[BackendRow] = &[
         turn: Turn::NEVER,
         ..drawn("cuda/opts", "cuda", None, "legal optimisations, drawn for each kernel")
     },
-    BackendRow { turn: Turn::new(16, 7), ..heuristic("cuda/heuristic", "cuda") },
+    BackendRow { turn: Turn::new(96, 7), ..heuristic("cuda/heuristic", "cuda") },
 ];
 
 impl BackendRow {
