@@ -9,6 +9,7 @@ use std::time::Instant;
 use gradiff::nn::optim::{Optimizer, SGD};
 use gradiff::nn::{BatchNorm2d, Conv2d, ConvOptions, Linear, Module, get_parameters, state};
 use gradiff::{DType, Engine, Error, Pool, Reduction, Tensor, default_device};
+use indicatif::{ProgressBar, ProgressStyle};
 
 mod common;
 
@@ -116,6 +117,8 @@ fn run(steps: u64) -> Result<(), Error> {
     println!("{count} parameters, images {:?}, device {}", images.shape(), default_device()?);
     let engine = Engine::new(default_device()?)?;
     let _training = Tensor::train(true);
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len}").expect("a template");
+    let progress = ProgressBar::new(steps).with_style(style);
     for step in 0..steps {
         let start = Instant::now();
         let seconds = || start.elapsed().as_secs_f64();
@@ -132,14 +135,17 @@ fn run(steps: u64) -> Result<(), Error> {
         engine.run(&plan)?;
         let loss = loss.to_vec::<f32>()?[0];
         let run_s = seconds() - graph_s - plan_s - compile_s;
-        println!(
+        let line = format!(
             "step {step}: loss {loss:.4}, {} kernels; graph {graph_s:.2} s, plan {plan_s:.2} s, \
              compile {compile_s:.2} s, run {run_s:.2} s",
             plan.kernel_count()
         );
+        progress.suspend(|| println!("{line}"));
+        progress.inc(1);
         if !loss.is_finite() {
             return Err(Error::Invalid(format!("step {step}: the loss is {loss}")));
         }
     }
+    progress.finish();
     Ok(())
 }
