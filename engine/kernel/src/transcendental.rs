@@ -410,12 +410,13 @@ impl Expander {
     }
 
     /// Clamps x to a range outside of which the power is infinite or 0; `units` is the logarithm of
-    /// 2 to the base of the power. At its upper end both factors of [`Expander::times_power`] are
-    /// infinite: the power of infinity must not be a finite product that overflows only when it is
-    /// rounded, since a multiply-add does not round it.
+    /// 2 to the base of the power. At its ends both factors of [`Expander::times_power`] are
+    /// infinite or 0. The power of infinity must not be a finite product that overflows only when
+    /// it is rounded, since a multiply-add does not round it. The power of -infinity, which masks
+    /// of attention have, must not be a product that underflows: that takes a CPU a hundred cycles.
     fn within_exponents(&self, x: &Value, units: f64) -> Value {
-        let Format { mantissa, bias, .. } = *self.format;
-        let (low, high) = (-bias - i64::from(mantissa) - 1, 2 * (bias + 1));
+        let bias = self.format.bias;
+        let (low, high) = (-2 * bias, 2 * (bias + 1));
         let [low, high] = [low, high].map(|bound| self.float(bound as f64 * units));
         let x = high.less(x).choose(&high, x);
         x.less(&low).choose(&low, &x)
