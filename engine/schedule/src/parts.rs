@@ -120,8 +120,12 @@ impl Parts {
     /// Takes the next part; all copies in it, between devices, are of results of earlier parts.
     pub fn take(&mut self) -> Option<Part> {
         let ((_, device), requested) = self.pending.pop_first()?;
-        let mut replaced = FxHashMap::default();
-        let nodes = requested.iter().map(|node| self.replaced(node, &mut replaced)).collect();
+        let nodes = if self.copies.is_empty() && self.results.is_empty() {
+            requested.clone()
+        } else {
+            let mut replaced = FxHashMap::default();
+            requested.iter().map(|node| self.replaced(node, &mut replaced)).collect()
+        };
         Some(Part { device, nodes, requested })
     }
 

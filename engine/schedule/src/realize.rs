@@ -37,7 +37,7 @@ use crate::tuning::{
     CHEAP_NODES, MAX_KERNEL_NODES, MAX_KERNEL_VIEWS, REPEATED_COST, REPEATS_MAX, ROW_VALUE_COST,
     SHIFTED_COST,
 };
-use crate::views::{Viewed, base_and_tracker, constant_under};
+use crate::views::{Viewed, base_and_tracker, constant_under, is_reshape};
 use crate::{Options, size_of};
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
@@ -164,7 +164,7 @@ struct Chain {
     loads: u32,
     /// True if any of them may map zeros to other values.
     is_unsafe_under_pad: bool,
-    /// True if the chain has a view of a fused node that does more than broadcast rows.
+    /// True if the chain has a view of a fused node that does not just reshape or broadcast rows.
     has_view: bool,
     /// Most views on a path to a leaf or a reduction, whose source has no view above it.
     views: u32,
@@ -354,7 +354,8 @@ impl Chooser {
         let has_view = |node: &UOp| match (node.op(), node.arg()) {
             (Op::View, Arg::View(tracker)) => {
                 let base = &node.src()[0];
-                self.is_fused(base) && !self.is_broadcast(tracker, base)
+                let is_plain = is_reshape(tracker, base) || self.is_broadcast(tracker, base);
+                self.is_fused(base) && !is_plain
             }
             _ => false,
         };
