@@ -31,6 +31,13 @@ pub struct Thresholds {
     /// Elements of a reduction to one element from which on it is divided into two kernels on
     /// devices with groups.
     pub split_elements: i64,
+    /// Products of a sum that are a block if it is divided into two kernels on CPUs: those for a
+    /// panel of results take a quarter of a cache of the second level.
+    pub split_products: i64,
+    /// Elements that half of such a cache holds; that is worth it if both operands have more.
+    pub split_operand_elements: i64,
+    /// Products for each element of the operands from which on that is worth it.
+    pub split_reads: i64,
     /// Elements of a row up to which several reductions of it share a kernel on devices with
     /// groups, so that the rows of all groups that run together stay in the cache.
     pub shared_row_elements: i64,
@@ -71,6 +78,9 @@ impl Thresholds {
         tile_reads: 16,
         padding_reuse: 8,
         split_elements: 1 << 15,
+        split_products: 1 << 11,
+        split_operand_elements: 1 << 18,
+        split_reads: 64,
         shared_row_elements: 1 << 14,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
@@ -95,6 +105,9 @@ impl Thresholds {
         tile_reads: 3,
         padding_reuse: 2,
         split_elements: 16,
+        split_products: 4,
+        split_operand_elements: 16,
+        split_reads: 2,
         shared_row_elements: 64,
         group_reduce_elements: 16,
         group_iterations_left: 8,

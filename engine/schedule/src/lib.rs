@@ -40,6 +40,17 @@ pub use views::{MAX_VIEW_ELEMENTS, part_of};
 /// The maximum number of elements of a buffer.
 pub const MAX_BUFFER_ELEMENTS: i64 = 1 << 32;
 
+/// Reductions that are divided into two kernels, which sums floats in another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// None.
+    Never,
+    /// Long ones to few elements.
+    FewOutputs,
+    /// Long sums of products.
+    Products,
+}
+
 /// Options of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -56,9 +67,8 @@ pub struct Options {
     /// True if the threads of a group share a row of such a kernel, which must not be long then. A
     /// large product of matrices then has a kernel of its own, and few ops of a load are repeated.
     pub shared_rows: bool,
-    /// True if long reductions to few elements are divided into two kernels, which sums floats in
-    /// another order.
-    pub split: bool,
+    /// The reductions that are divided into two kernels.
+    pub split: Split,
     /// True if products of 16-bit floats need not be rounded before they are summed in f32; false
     /// in strict mode.
     pub wide_products: bool,
@@ -79,14 +89,12 @@ impl Options {
     pub fn suited(self, target: &Target) -> Options {
         let (has_vectors, has_groups) = (target.is_vector_cpu(), target.groups.is_some());
         let (pack, rows) = (has_vectors, has_vectors || has_groups);
-        Options {
-            pack,
-            rows,
-            shared_rows: has_groups,
-            split: has_groups,
-            widens_again: has_groups,
-            ..self
-        }
+        let split = match (has_groups, has_vectors) {
+            (true, _) => Split::FewOutputs,
+            (_, true) => Split::Products,
+            _ => Split::Never,
+        };
+        Options { pack, rows, shared_rows: has_groups, split, widens_again: has_groups, ..self }
     }
 
     /// Returns the most elements of a row of a kernel of several reductions, if they are enabled.
@@ -107,7 +115,7 @@ impl Default for Options {
             pack: false,
             rows: false,
             shared_rows: false,
-            split: false,
+            split: Split::Never,
             wide_products: true,
             widens_again: false,
             thresholds: Thresholds::USUAL,

@@ -5,8 +5,8 @@ use rustc_hash::FxHashSet;
 
 use crate::views::Viewed;
 use crate::{
-    Error, Item, Options, Schedule, buffer_of, fold, kernels, memory, pack, push, realize, split,
-    views,
+    Error, Item, Options, Schedule, Split, buffer_of, fold, kernels, memory, pack, push, realize,
+    split, views,
 };
 
 /// A row of [`PASSES`].
@@ -68,12 +68,11 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "split",
-        promise: "no long reduction to few elements leaves a device with groups idle",
+        promise: "no reduction leaves a device with groups idle or reads operands again from memory",
         crate_name: "schedule",
         run: |state, options| {
-            if options.split && options.fuse {
-                let thresholds = &options.thresholds;
-                state.replace(options, |_, new| split::split(new, thresholds))?;
+            if options.split != Split::Never && options.fuse {
+                state.replace(options, |_, new| split::split(new, options))?;
             }
             Ok(())
         },

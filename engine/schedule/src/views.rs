@@ -106,7 +106,12 @@ impl Converter {
             Op::View => match node.arg() {
                 Arg::View(tracker) => {
                     let (source, merge) = (source(0), self.merge);
-                    self.viewed(source, |below| Ok(composed(below, tracker, merge)))
+                    // Without a view below it, it stays as it is: later passes look at its views.
+                    let is_lowest = source.op() != Op::View;
+                    self.viewed(source, |below| match is_lowest {
+                        true => Ok(tracker.clone()),
+                        false => Ok(composed(below, tracker, merge)),
+                    })
                 }
                 _ => Err(Error::NotTensorLevel(op)),
             },

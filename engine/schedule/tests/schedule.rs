@@ -8,9 +8,9 @@ mod common;
 use common::*;
 use gradiff_graph::target::Thresholds;
 use gradiff_graph::{Arg, Buffer, DType, Op, Placement, UOp};
-use gradiff_schedule::{Error, Options, PASSES, Parts, constant_of, schedule, stages};
+use gradiff_schedule::{Error, Options, PASSES, Parts, Split, constant_of, schedule, stages};
 
-const ALL: [Options; 10] = [
+const ALL: [Options; 11] = [
     options(true, true, false, false),
     options(true, false, false, false),
     options(false, true, false, false),
@@ -19,6 +19,7 @@ const ALL: [Options; 10] = [
     options(true, false, false, true),
     PACKED,
     SPLIT,
+    BLOCKS,
     FEW_ARRAYS,
     GROUPS,
 ];
@@ -35,8 +36,14 @@ const PACKED: Options =
     Options { thresholds: Thresholds::SMALL, ..options(true, true, true, true) };
 
 /// Splits reductions of a few elements.
-const SPLIT: Options =
-    Options { split: true, thresholds: Thresholds::SMALL, ..options(true, true, false, false) };
+const SPLIT: Options = Options {
+    split: Split::FewOutputs,
+    thresholds: Thresholds::SMALL,
+    ..options(true, true, false, false)
+};
+
+/// Splits products of a few elements.
+const BLOCKS: Options = Options { split: Split::Products, ..PACKED };
 
 const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Options {
     let thresholds = Thresholds::USUAL;
@@ -46,7 +53,7 @@ const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Optio
         pack,
         rows,
         shared_rows: false,
-        split: false,
+        split: Split::Never,
         wide_products: true,
         widens_again: false,
         thresholds,
@@ -821,8 +828,71 @@ fn reduction_of_a_size_without_divisors_is_split() {
 }
 
 #[test]
+fn long_sum_of_products_is_split() {
+    let options = Options { pack: false, ..BLOCKS };
+    let sizes = |output: &UOp| -> Vec<i64> {
+        check_values("split", std::slice::from_ref(output));
+        let items = schedule(std::slice::from_ref(output), &options).unwrap().items;
+        let mut sizes: Vec<i64> =
+            items.iter().map(|item| item.buffers[0].size_elements()).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    let product = |[rows, length, columns]: [i64; 3]| {
+        let full = [rows, columns, length];
+        let x = expand(&reshape(&f32s(&[rows, length]), &[rows, 1, length]), &full);
+        let y = expand(&reshape(&f32s(&[columns, length]), &[1, columns, length]), &full);
+        reduce(Op::Add, &binary(Op::Mul, &x, &y), &[2])
+    };
+    assert_eq!(sizes(&product([4, 7, 4])), [16]);
+    assert_eq!(sizes(&product([4, 8, 4])), [16, 2 * 16]);
+    // Two blocks of four and a last product, which the sum of the blocks is added to.
+    assert_eq!(sizes(&product([4, 9, 4])), [16, 2 * 16]);
+    // Four blocks of four and the sum of two last products.
+    assert_eq!(sizes(&product([4, 18, 4])), [16, 16, 4 * 16]);
+    // Results of two blocks would have more elements than the operands.
+    assert_eq!(sizes(&product([8, 8, 8])), [64]);
+    // Elements that are used once are not read again.
+    assert_eq!(sizes(&product([1, 256, 1])), [1]);
+    // A maximum of products is not a sum, and a square has its operand once.
+    let factor = |shape| expand(&reshape(&f32s(&[4, 16]), shape), &[4, 4, 16]);
+    let product = binary(Op::Mul, &factor(&[4, 1, 16]), &factor(&[1, 4, 16]));
+    assert_eq!(sizes(&reduce(Op::Max, &product, &[2])), [16]);
+}
+
+#[test]
+fn split_leaves_the_views_of_other_kernels() {
+    // Windows of three of six elements, through copies of all elements in a row.
+    let copies = reshape(&expand(&reshape(&f32s(&[6]), &[1, 6]), &[4, 6]), &[24]);
+    let windows = shrink(&reshape(&shrink(&copies, &[(0, 21)]), &[3, 7]), &[(0, 3), (0, 4)]);
+    let filters = reshape(&f32s(&[5, 3]), &[5, 3, 1]);
+    let factors = [reshape(&windows, &[1, 3, 4]), filters].map(|x| expand(&x, &[5, 3, 4]));
+    let convolution = reduce(Op::Add, &binary(Op::Mul, &factors[0], &factors[1]), &[1]);
+    let factor = |shape| expand(&reshape(&f32s(&[4, 16]), shape), &[4, 4, 16]);
+    let product = binary(Op::Mul, &factor(&[4, 1, 16]), &factor(&[1, 4, 16]));
+    let product = reduce(Op::Add, &product, &[2]);
+    let kernels = |outputs: &[UOp]| -> Vec<UOp> {
+        let items = schedule(outputs, &BLOCKS).unwrap().items;
+        items.into_iter().map(|item| item.ast).collect()
+    };
+    let alone = kernels(std::slice::from_ref(&convolution));
+    assert_eq!(kernels(&[convolution, product])[..alone.len()], alone);
+}
+
+#[test]
+fn functions_of_a_reshaped_result_are_one_kernel() {
+    // Each node doubles the number of paths, but a kernel has it once.
+    let doubled = |x: UOp| binary(Op::Add, &x, &x.clone());
+    let inner = (0..12).fold(f32s(&[4, 6]), |x, _| doubled(unary(Op::Sqrt, &x)));
+    let outer = (0..12).fold(reshape(&inner, &[4, 1, 6]), |x, step| {
+        binary(Op::Mul, &add(&x, step), &unary(Op::Sin, &x))
+    });
+    check("functions", &[outer], 1);
+}
+
+#[test]
 fn gather_from_a_long_table_is_a_single_kernel() {
-    let options = Options { split: true, ..Options::default() };
+    let options = Options { split: Split::FewOutputs, ..Options::default() };
     // The sum over the last axis of the elements whose index is the counter of an axis.
     let kernels = |size: i64, counted: usize| {
         let full = [4, size];

@@ -7,6 +7,7 @@ use gradiff_graph::{BoundedLinear, Target, UOp};
 use gradiff_kernel::{Opt, Strategy};
 use gradiff_rewrite::Mode;
 use gradiff_runtime::{Device, Executable, Memory};
+use gradiff_schedule::Split;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::{Cache, CachedKernel, Key};
@@ -139,7 +140,7 @@ impl Engine {
     fn schedule_options(&self) -> gradiff_schedule::Options {
         let is_strict = self.kernel.rewrite.mode == Mode::Strict;
         let wide_products = self.schedule.wide_products && !is_strict;
-        let split = self.schedule.split && !is_strict;
+        let split = if is_strict { Split::Never } else { self.schedule.split };
         // Threads share the rows of a kernel in another order.
         let rows = self.schedule.rows && !(is_strict && self.target.groups.is_some());
         let arrays_max = self.schedule.arrays_max.min(self.arrays_max);

@@ -7,6 +7,7 @@ use gradiff::graph::{BoundedLinear, Constant, Linear, Target};
 use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::runtime::{Device, Executable};
+use gradiff::schedule::Split;
 use gradiff::{Engine, Plan, PlannedKernel, Tensor, UOp};
 use gradiff_corpus::{Array, DType, Program};
 use gradiff_eval::Elements;
@@ -461,7 +462,9 @@ impl BackendRow {
         if self.opts == Opts::Heuristic {
             configuration.schedule = configuration.schedule.suited(&configuration.target);
             let is_strict = self.mode == Mode::Strict;
-            configuration.schedule.split &= !is_strict;
+            if is_strict {
+                configuration.schedule.split = Split::Never;
+            }
             configuration.schedule.rows &= !is_strict || configuration.target.groups.is_none();
         }
         configuration.target.thresholds = self.thresholds;

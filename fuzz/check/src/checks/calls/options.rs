@@ -8,6 +8,7 @@ use gradiff::graph::Target;
 use gradiff::graph::target::Thresholds;
 use gradiff::kernel::{Strategy, lower};
 use gradiff::rewrite::{Mode, Trace};
+use gradiff::schedule::Split;
 use gradiff::{Engine, Error, Plan, Tensor, keepdim};
 
 use super::Draw;
@@ -72,7 +73,10 @@ fn change(engine: &mut Engine, draw: &mut Draw) -> Result<(), String> {
         10 => target.thresholds = thresholds,
         11 => target.fma = device.fma && toggled,
         12 => engine.schedule.wide_products = toggled,
-        13 => engine.schedule.split = toggled,
+        13 => {
+            let splits = [Split::Never, Split::FewOutputs, Split::Products];
+            engine.schedule.split = draw.pick(&splits);
+        }
         14 => engine.schedule.widens_again = toggled,
         15 => engine.schedule.shared_rows = toggled,
         16 => target.vectors = if toggled { device.vectors } else { Target::PLAIN.vectors },
@@ -87,7 +91,11 @@ fn set_target(engine: &mut Engine, target: Target) -> Result<(), String> {
     engine.set_target(target);
     schedule.pack = target.is_vector_cpu();
     schedule.rows = target.is_vector_cpu() || target.groups.is_some();
-    schedule.split = target.groups.is_some();
+    schedule.split = match (target.groups.is_some(), target.is_vector_cpu()) {
+        (true, _) => Split::FewOutputs,
+        (false, true) => Split::Products,
+        (false, false) => Split::Never,
+    };
     (schedule.shared_rows, schedule.widens_again) =
         (target.groups.is_some(), target.groups.is_some());
     kernel.opts = Strategy::Heuristic;
