@@ -68,7 +68,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "split",
-        promise: "no reduction leaves a device with groups idle or reads operands again from memory",
+        promise: "no reduction leaves a device idle or reads its operands from memory often",
         crate_name: "schedule",
         run: |state, options| {
             if options.split != Split::Never && options.fuse {

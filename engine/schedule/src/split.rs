@@ -2,8 +2,8 @@
 //! floats are summed in another order.
 //!
 //! On a device with thread groups those of many elements to few, so that all its multiprocessors
-//! work: a group computes each element of a kernel's output. On a CPU long sums of products, such as
-//! the gradient of the weights of a convolution, so that the operands of a block stay in a cache
+//! work: a group computes each element of a kernel's output. On a CPU long sums of products, such
+//! as the gradient of the weights of a convolution, so that the operands of a block stay in a cache
 //! while they are read for one element of the output after the other.
 //!
 //! One of the reduced axes becomes two; the first kernel reduces all but the outer one of them, the
@@ -70,8 +70,8 @@ fn blocks_of_products(new: &UOp, thresholds: &Thresholds) -> Option<(usize, i64)
     let axis = axes.iter().map(|axis| *axis as usize).find(is_varying)?;
     let size = shape[axis];
     // Twice as many blocks at most, if fewer elements are left then.
-    let most = (2 * least).min(size).min(elements / (2 * outputs));
-    (least..=most).min_by_key(|count| (size % count, *count)).map(|count| (axis, count))
+    let limit = (2 * least).min(size).min(elements / (2 * outputs));
+    (least..=limit).min_by_key(|count| (size % count, *count)).map(|count| (axis, count))
 }
 
 /// Returns a reduction that reduces this many blocks of an axis, then their results.
