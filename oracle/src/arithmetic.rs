@@ -15,6 +15,8 @@ const SLACK: f64 = 1.0 + pow2(-40);
 const DOUBLE_DOUBLE: f64 = pow2(-100);
 /// Below this, the error term of an f64 product loses digits.
 const PRODUCT_FLOOR: f64 = pow2(-960);
+/// A factor that takes what is below that far above.
+const PRODUCT_SCALE: f64 = pow2(200);
 
 /// Returns the largest relative error of one rounding. It includes that of the oracle itself: f16
 /// and bf16 may be rounded to f32 first, and a center in f64 is off by 2^-53.
@@ -454,6 +456,12 @@ fn over_overflow(dtype: DType, a: Real, is_negative: bool) -> Cell {
     with_sign(sign, Cell::Real(Real::ball(0.0, 0.0, largest)))
 }
 
+/// Returns the power of two by which an f64 and its quotient, or root, are multiplied before their
+/// product is subtracted from it, so that the difference is no subnormal number.
+fn scale_of_rest(x: f64) -> f64 {
+    if x.abs() < PRODUCT_FLOOR { PRODUCT_SCALE } else { 1.0 }
+}
+
 /// `a / b` where zero is not within the bounds of `b`.
 fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let zero_sign = quotient_sign(&a, &b);
@@ -464,9 +472,11 @@ fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let hi = a.hi / b.hi;
     // For narrow formats the product is exact in f64 if the quotient fits the format.
     let (lo, divides) = if dtype == DType::F64 {
-        let rest = (-hi).mul_add(b.hi, a.hi);
-        let lo = (rest + (a.lo - hi * b.lo)) / b.hi;
-        (lo, rest == 0.0 && a.hi.abs() >= PRODUCT_FLOOR)
+        let scale = scale_of_rest(a.hi);
+        let (dividend, quotient) = (a.hi * scale, hi * scale);
+        let rest = (-quotient).mul_add(b.hi, dividend);
+        let lo = (rest + (a.lo * scale - quotient * b.lo)) / b.hi / scale;
+        (lo, rest == 0.0)
     } else {
         (0.0, hi * b.hi == a.hi)
     };
@@ -506,9 +516,11 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
     let format = format(dtype);
     let hi = real.hi.sqrt();
     let (lo, square) = if dtype == DType::F64 {
-        let rest = (-hi).mul_add(hi, real.hi);
-        let lo = if hi > 0.0 { (rest + real.lo) / (2.0 * hi) } else { 0.0 };
-        (lo, rest == 0.0 && real.hi >= PRODUCT_FLOOR)
+        let scale = scale_of_rest(real.hi);
+        let (root, square) = (hi * scale, scale * scale);
+        let rest = (-root).mul_add(root, real.hi * square);
+        let lo = if hi > 0.0 { (rest + real.lo * square) / (2.0 * root) / scale } else { 0.0 };
+        (lo, rest == 0.0)
     } else {
         (0.0, hi * hi == real.hi)
     };
