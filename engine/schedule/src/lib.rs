@@ -83,8 +83,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns these options with packing enabled if the target is a CPU with vectors, split
-    /// reductions and repeated casts if it has groups of threads, and row kernels for both;
+    /// Returns these options with packing enabled if the target is a CPU with vectors, repeated
+    /// casts if it has groups of threads, row kernels for both, and the split that suits it;
     /// disabled otherwise.
     pub fn suited(self, target: &Target) -> Options {
         let (has_vectors, has_groups) = (target.is_vector_cpu(), target.groups.is_some());
