@@ -34,9 +34,9 @@ pub struct Thresholds {
     /// Products of a sum that are a block if it is divided into two kernels on CPUs: those for a
     /// panel of results take a quarter of a cache of the second level.
     pub split_products: i64,
-    /// Elements that half of such a cache holds; that is worth it if both operands have more.
+    /// Elements that half of such a cache holds: such a sum is divided if both operands have more.
     pub split_operand_elements: i64,
-    /// Products for each element of the operands from which on that is worth it.
+    /// Products for each element of the operands from which on such a sum is divided.
     pub split_reads: i64,
     /// Elements of a row up to which several reductions of it share a kernel on devices with
     /// groups, so that the rows of all groups that run together stay in the cache.

@@ -803,16 +803,18 @@ fn halves_are_widened_again_where_they_are_repeated() {
     assert_eq!((kernels(&sum, false), kernels(&sum, true)), (3, 2));
 }
 
+/// Returns the sizes of what the kernels of an output store, in order, after checking its values.
+fn sizes_of_results(output: &UOp, options: &Options) -> Vec<i64> {
+    check_values("split", std::slice::from_ref(output));
+    let items = schedule(std::slice::from_ref(output), options).unwrap().items;
+    let mut sizes: Vec<i64> = items.iter().map(|item| item.buffers[0].size_elements()).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
 #[test]
 fn reduction_of_a_size_without_divisors_is_split() {
-    let sizes = |output: &UOp| -> Vec<i64> {
-        check_values("split", std::slice::from_ref(output));
-        let items = schedule(std::slice::from_ref(output), &SPLIT).unwrap().items;
-        let mut sizes: Vec<i64> =
-            items.iter().map(|item| item.buffers[0].size_elements()).collect();
-        sizes.sort_unstable();
-        sizes
-    };
+    let sizes = |output: &UOp| sizes_of_results(output, &SPLIT);
     let x = f32s(&[2053]);
     let odd = input(DType::I32, &[2053]);
     let odd = add(&binary(Op::Mul, &odd, &like(&odd, 2)), 1);
@@ -830,14 +832,7 @@ fn reduction_of_a_size_without_divisors_is_split() {
 #[test]
 fn long_sum_of_products_is_split() {
     let options = Options { pack: false, ..BLOCKS };
-    let sizes = |output: &UOp| -> Vec<i64> {
-        check_values("split", std::slice::from_ref(output));
-        let items = schedule(std::slice::from_ref(output), &options).unwrap().items;
-        let mut sizes: Vec<i64> =
-            items.iter().map(|item| item.buffers[0].size_elements()).collect();
-        sizes.sort_unstable();
-        sizes
-    };
+    let sizes = |output: &UOp| sizes_of_results(output, &options);
     let product = |[rows, length, columns]: [i64; 3]| {
         let full = [rows, columns, length];
         let x = expand(&reshape(&f32s(&[rows, length]), &[rows, 1, length]), &full);
